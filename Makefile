@@ -1,0 +1,51 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-all board lint format benchmark clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  ARGS="task=copy seed=1" passes arguments on; PYTHON=python3.12 chooses the interpreter'
+
+train: .venv/installed ## set up, then train (ARGS="task=copy" changes what)
+	@$(BIN)/python scripts/train.py $(ARGS)
+
+test: .venv/installed-dev ## set up, then run the fast tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-all: .venv/installed-dev ## run all tests, minutes of training and the browser included
+	@$(BIN)/python -m pytest -m '' $(ARGS)
+
+board: .venv/installed ## open TensorBoard on all runs
+	@$(BIN)/tensorboard --logdir runs --samples_per_plugin images=500 $(ARGS)
+
+lint: .venv/installed-dev ## check format, style and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: .venv/installed-dev ## put the code in form
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+benchmark: .venv/installed ## time our training step against nn.Transformer
+	@$(BIN)/python scripts/benchmark.py $(ARGS)
+
+clean: ## remove the environment and caches; runs stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"lookback needs Python 3.11 to 3.13, but $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.12 ...")'
+	@echo 'setting up .venv (a few minutes the first time)'
+	@$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	@$(INSTALL) --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""lookback: a small laboratory for attention."""

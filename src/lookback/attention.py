@@ -1,0 +1,173 @@
+"""The formula in torch, and the layer around it.
+
+Axes, in the order in which they always stand: batch, heads, query, key, head_width; `d_model` is the width of
+all heads together. Rows of an attention map are queries, columns are keys.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lookback.positions.base import Positions
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(query key^T / sqrt(d_k) + bias) value: Vaswani et al. 2017, equation (1).
+
+    Args:
+        query: (batch, heads, query, head_width).
+        key: (batch, heads, key, head_width).
+        value: (batch, heads, key, head_width).
+        mask: boolean, 4-d, broadcasts to (batch, heads, query, key); True = may look. None = may look everywhere.
+        bias: added to the scores; 4-d, broadcasts likewise.
+
+    Returns:
+        context (batch, heads, query, head_width) and weights (batch, heads, query, key). Each row of weights
+        sums to 1 and is exactly 0 where the mask is False. A row that may look nowhere has weights 0 and
+        context 0, and finite gradients.
+
+    Raises:
+        ValueError: if the mask is not boolean or not 4-d.
+    """
+    check_mask(mask)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (batch, heads, query, key)
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights.to(value.dtype) @ value, weights
+
+
+def attend_fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """The context of `attend` by torch's fused kernel, which never forms the weights. Same contract, faster."""
+    check_mask(mask)
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def check_mask(mask: Tensor | None) -> None:
+    """Refuse a mask that attention could misread.
+
+    A 0/1 float mask would be added instead of applied, and a 3-d mask is silently read as one per head whenever
+    the batch is as large as the number of heads.
+
+    Raises:
+        ValueError: if the mask is not boolean or not 4-d.
+    """
+    if mask is not None and (mask.dtype != torch.bool or mask.dim() != 4):
+        raise ValueError(
+            "mask must be boolean (True = may look) and 4-d (batch, heads, query, key), "
+            f"but is {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+
+
+class KeyValue(NamedTuple):
+    """Keys and values of all heads: each (batch, heads, key, head_width)."""
+
+    key: Tensor
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """What the queries of one attention may look at, and where they and the keys stand.
+
+    Attributes:
+        positions: the encoding whose doors `rotate` and `bias` this attention uses.
+        query_index: (query,), the place of each query in its sequence, from 0.
+        key_index: (key,), the place of each key in its sequence, from 0.
+        mask: as in `attend`.
+        key_lengths: (batch,), how many keys of each row are real, where the caller knows it.
+    """
+
+    positions: Positions
+    query_index: Tensor
+    key_index: Tensor
+    mask: Tensor | None = None
+    key_lengths: Tensor | None = None
+
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """The encoding's bias on the scores, worked out once for all layers that share this view."""
+        return self.positions.bias(self.query_index, self.key_index, self.key_lengths)
+
+
+Maps = dict[str, Tensor]
+"""Where a watched pass puts its attention weights: place, such as `cross/layer0` -> (batch, heads, query, key)."""
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention with several heads (Vaswani et al. 2017, section 3.2.2), for self- and cross-attention.
+
+    There is no dropout on the weights (the paper has none there), so a map is always what was used.
+
+    Args:
+        d_model: width of inputs and output; a multiple of num_heads.
+        num_heads: number of heads; each has width d_model / num_heads.
+        place: the name under which the weights are put in `maps`, such as `encoder_self/layer0`.
+
+    Raises:
+        ValueError: if d_model is not a multiple of num_heads.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, place: str = "attention") -> None:
+        super().__init__()
+        if d_model % num_heads != 0:
+            raise ValueError(
+                f"d_model must be a multiple of num_heads, but is {d_model} with num_heads {num_heads}"
+            )
+        self.num_heads = num_heads
+        self.place = place
+        self.query_projection = nn.Linear(d_model, d_model)
+        self.key_projection = nn.Linear(d_model, d_model)
+        self.value_projection = nn.Linear(d_model, d_model)
+        self.output_projection = nn.Linear(d_model, d_model)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> (batch, heads, length, head_width)."""
+        batch, length, d_model = x.shape
+        return x.view(batch, length, self.num_heads, d_model // self.num_heads).transpose(1, 2)
+
+    def keys_values(self, x: Tensor, positions: Positions, index: Tensor) -> KeyValue:
+        """Project what is looked at; a decoder keeps the result between steps.
+
+        Args:
+            x: (batch, key, d_model).
+            positions: turns the keys, if it has something to say there.
+            index: (key,), the place of each key.
+        """
+        key = positions.rotate(self.split_heads(self.key_projection(x)), index)
+        return KeyValue(key, self.split_heads(self.value_projection(x)))
+
+    def forward(self, x: Tensor, memory: KeyValue, view: View, maps: Maps | None = None) -> Tensor:
+        """Attend from x to memory.
+
+        Args:
+            x: (batch, query, d_model).
+            memory: what may be looked at, from `keys_values`.
+            view: mask and positions.
+            maps: if given, the formula runs instead of the fused kernel, and its weights are put here.
+
+        Returns:
+            (batch, query, d_model).
+        """
+        query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
+        if maps is None:
+            context = attend_fused(query, *memory, view.mask, view.bias)
+        else:
+            context, maps[self.place] = attend(query, *memory, view.mask, view.bias)
+        return self.output_projection(context.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

@@ -1,0 +1,203 @@
+"""The command line: the only room that knows Hydra.
+
+All that a person typed is checked before Hydra makes a folder or starts a job, a whole sweep at once. To see
+every problem and not only Hydra's first, the check adds unknown keys by force and then refuses them itself.
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lookback import config
+from lookback.checkpoint import CheckpointError
+from lookback.config import Config, ConfigError, Problem
+from lookback.train import NonFiniteLossError
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
+VERSION_BASE = "1.3"
+MULTIRUN_FLAGS = ("-m", "--multirun")
+Run = Callable[[Config, Path, bool], int]
+
+
+def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
+    """Read the command line, check it, and run what it asks for.
+
+    Args:
+        run: gets a checked configuration, the run folder, and whether to resume there; returns an exit code.
+        name: of the primary yaml.
+        arguments: without the program's name; those of the process when left out.
+
+    Returns:
+        the exit code: 0, or 1 for a failed run, 2 for a wrong command line, 130 for Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        resumed = [argument for argument in arguments if argument.partition("=")[0] in ("resume", "+resume")]
+        if resumed:
+            return _resume(run, resumed[-1].partition("=")[2], [a for a in arguments if a not in resumed])
+        flags = [argument for argument in arguments if argument.startswith("-")]
+        if all(flag in MULTIRUN_FLAGS for flag in flags):
+            check_overrides(name, [a for a in arguments if a not in flags], multirun=bool(flags))
+        return _run_hydra(run, name, arguments)
+    except (ConfigError, CheckpointError, NonFiniteLossError, OSError) as error:
+        return _report(error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _report(error: Exception) -> int:
+    print(f"lookback: {error}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def compose(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Compose a configuration as the command line would. Leaves Hydra's global state as it was.
+
+    Args:
+        name: of the primary yaml.
+        overrides: such as `task=copy`.
+
+    Returns:
+        the resolved configuration, unchecked.
+    """
+    with hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+        return _plain(hydra.compose(name, list(overrides)))
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    plain = cast(dict[str, Any], OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
+    plain.pop("resume", None)
+    return plain
+
+
+def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> None:
+    """Check what was typed, every job of a sweep.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    problems: list[Problem] = []
+    for overrides in _jobs(_parse(arguments), multirun):
+        bad = [problem for problem in map(_check_group, overrides) if problem]
+        texts = [_forced(override) for override in overrides if not _check_group(override)]
+        try:
+            found = config.check(compose(name, texts))
+        except (HydraException, OmegaConfBaseException) as error:
+            found = [Problem("command line", _first_line(error))]
+        problems += [problem for problem in bad + found if problem not in problems]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _parse(arguments: Sequence[str]) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed, problems = [], []
+    for argument in arguments:
+        try:
+            parsed += parser.parse_overrides([argument])
+        except HydraException:
+            rule = "must read key=value; put a value with spaces or any of = , # {{ in quotes: 'key=\"a value\"'"
+            problems.append(Problem(argument, rule.replace("{{", "{")))
+    if problems:
+        raise ConfigError(problems)
+    return parsed
+
+
+def _jobs(overrides: list[Override], multirun: bool) -> Iterable[list[Override]]:
+    """The overrides of each job: one job, or one for each combination of swept values."""
+    swept = [override for override in overrides if override.is_sweep_override()]
+    if not swept:
+        return [overrides]
+    if not multirun:
+        rule = "several values are a sweep: add -m, or put a list in brackets"
+        raise ConfigError(Problem(o.key_or_group, rule, o.get_value_element_as_str()) for o in swept)
+    parser = OverridesParser.create()
+    fixed = [override for override in overrides if override not in swept]
+    choices = [[f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] for o in swept]
+    return [fixed + parser.parse_overrides(list(choice)) for choice in itertools.product(*choices)]
+
+
+def _is_group(key: str) -> bool:
+    return (CONFIGS / key).is_dir()
+
+
+def _check_group(override: Override) -> Problem | None:
+    """A group's value must be one of its files."""
+    if override.is_delete() or not _is_group(override.key_or_group):
+        return None
+    choices = sorted(path.stem for path in (CONFIGS / override.key_or_group).glob("*.yaml"))
+    value = override.value()
+    if value in choices or value is None:
+        return None
+    return Problem(override.key_or_group, f"no such choice; there are {', '.join(choices)}", value)
+
+
+def _forced(override: Override) -> str:
+    """The same override, adding its key if there is none, so that the check can refuse it with all others."""
+    text = override.input_line or ""
+    if override.is_delete() or _is_group(override.key_or_group) or override.key_or_group.startswith("hydra"):
+        return text
+    return "++" + text.lstrip("+")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
+    codes: list[int] = []
+
+    def job(node: DictConfig) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        try:
+            codes.append(run(config.build(_plain(node)), folder, False))
+        except (ConfigError, CheckpointError, NonFiniteLossError, OSError) as error:
+            codes.append(_report(error))
+            _remove_empty(folder)
+
+    before = sys.argv
+    sys.argv = [before[0], *arguments]
+    try:
+        hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
+    finally:
+        sys.argv = before
+    return max(codes, default=0)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take back a folder that nothing was put into, and the empty ones around it."""
+    with suppress(OSError):
+        for path in (folder, *folder.parents[:2]):
+            path.rmdir()
+
+
+def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
+    """Go on in a run folder, with its own configuration; what was typed may change how, not what, is trained."""
+    folder = Path(os.path.expandvars(folder_text.strip("\"'"))).expanduser().resolve()
+    node = OmegaConf.create(config.read(folder / "config.yaml"))
+    problems = []
+    for override in _parse([argument for argument in arguments if not argument.startswith("-")]):
+        key, value = override.key_or_group, override.value()
+        if key.partition(".")[0] not in ("train", "evaluate", "board"):
+            problems.append(Problem(key, "cannot change when resuming; only train, evaluate and board can", value))
+        else:
+            OmegaConf.update(node, key, value, force_add=True)
+    if problems:
+        raise ConfigError(problems)
+    return run(config.build(_plain(node)), folder, True)

@@ -1,0 +1,178 @@
+"""Free-running evaluation by length, on strings that training never saw, the same for every model and seed."""
+
+from dataclasses import dataclass
+
+import torch
+
+from lookback.data import Batch, Split, collate, has_room, held_out
+from lookback.decode import evaluating, greedy
+from lookback.metrics import score, sequence_loss
+from lookback.models.base import Seq2Seq
+from lookback.rules import NonNegativeInt, PositiveInt
+from lookback.tasks.base import Task
+from lookback.tokens import EOS, PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings:
+    """What is evaluated when training ends.
+
+    Attributes:
+        lengths: source lengths, in and beyond the trained range.
+        strings: held-out strings of each length.
+        extra_tokens: decoding is cut off this many tokens after the right length.
+    """
+
+    lengths: list[PositiveInt]
+    strings: PositiveInt
+    extra_tokens: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class Example:
+    """One decoded string: symbols read, to be written, and written; `ended` = it wrote EOS."""
+
+    source: list[str]
+    wanted: list[str]
+    wrote: list[str]
+    ended: bool
+
+    @property
+    def right(self) -> bool:
+        """Whether exactly what was wanted was written, the end included."""
+        return self.ended and self.wrote == self.wanted
+
+    def marked(self) -> list[tuple[str, bool]]:
+        """Each written symbol, and whether it is wrong at its place."""
+        return [
+            (symbol, place >= len(self.wanted) or symbol != self.wanted[place])
+            for place, symbol in enumerate(self.wrote)
+        ]
+
+    def verdict(self) -> str:
+        """What is wrong, in a few words."""
+        wrong = sum(flag for _, flag in self.marked())
+        late = len(self.wrote) - len(self.wanted)
+        notes = [f"{wrong} wrong"] if wrong else []
+        if not self.ended:
+            notes.append("did not end by itself")
+        elif late:
+            notes.append(f"ended {abs(late)} too {'late' if late > 0 else 'early'}")
+        return ", ".join(notes) or "right"
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """Results at one source length.
+
+    Attributes:
+        length: of the sources, marks not counted.
+        strings: how many were decoded.
+        held_out: False where the length is too short to hold strings out of training.
+        exact_match: share of strings right up to and including EOS, free-running.
+        token_accuracy: share of real tokens right at their place, free-running.
+        teacher_forced: the same share when the decoder is given the right past.
+        cut_off: share of outputs that did not end by themselves.
+        example: the first wrong output; the first output if none is wrong.
+    """
+
+    length: int
+    strings: int
+    held_out: bool
+    exact_match: float
+    token_accuracy: float
+    teacher_forced: float
+    cut_off: float
+    example: Example
+
+
+def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Split) -> list[LengthScore]:
+    """Decode and score held-out strings of each length.
+
+    Args:
+        model: any model, on any device.
+        task: gives strings and answers.
+        settings: which lengths, how many strings.
+        split: `validation` while tuning, `test` once at the end.
+    """
+    return [evaluate_length(model, task, settings, split, length) for length in settings.lengths]
+
+
+def evaluate_length(
+    model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Split, length: int
+) -> LengthScore:
+    """Decode and score held-out strings of one length."""
+    batch = collate(task, held_out(task, length, settings.strings, split)).to(next(model.parameters()).device)
+    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + settings.extra_tokens)
+    with evaluating(model):
+        logits = model(batch.source, batch.source_lengths, batch.read)
+    free = score(decoded.tokens, batch.labels)
+    wrong = (~free.exact_match).nonzero()
+    shown = int(wrong[0]) if len(wrong) else 0
+    return LengthScore(
+        length=length,
+        strings=len(batch.source),
+        held_out=has_room(task, length),
+        exact_match=float(free.exact_match.double().mean()),
+        token_accuracy=free.token_accuracy,
+        teacher_forced=score(logits.argmax(dim=-1), batch.labels).token_accuracy,
+        cut_off=float((~decoded.ended).double().mean()),
+        example=example(task, batch, decoded.tokens, shown),
+    )
+
+
+def example(task: Task, batch: Batch, tokens: torch.Tensor, row: int) -> Example:
+    """One row of a batch and of its decoded tokens as text."""
+    wrote = [token for token in tokens[row].tolist() if token != PAD]
+    ended = EOS in wrote
+    length = int(batch.source_lengths[row])
+    wanted = [token for token in batch.labels[row].tolist() if token not in (PAD, EOS)]
+    return Example(
+        source=task.source_vocabulary.decode(batch.source[row, 1 : length - 1].tolist()),
+        wanted=task.target_vocabulary.decode(wanted),
+        wrote=task.target_vocabulary.decode(wrote[:-1] if ended else wrote),
+        ended=ended,
+    )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Results on the validation strings: teacher-forced loss and token accuracy, free-running exact match."""
+
+    loss: float
+    token_accuracy: float
+    exact_match: float
+
+    def better_than(self, other: "Validation | None") -> bool:
+        """Higher exact match wins; at equal exact match, the lower loss."""
+        return other is None or (self.exact_match, -self.loss) > (other.exact_match, -other.loss)
+
+
+def validation_batch(task: Task, lengths: list[int]) -> Batch:
+    """One validation string for each of these lengths, the same for every model and seed."""
+    rows = {length: held_out(task, length, lengths.count(length), "validation") for length in set(lengths)}
+    return collate(task, [source for length in sorted(rows) for source in rows[length]])
+
+
+def validate(
+    model: Seq2Seq, task: Task, batch: Batch, extra_tokens: int, examples: int
+) -> tuple[Validation, list[Example]]:
+    """Score a model on a validation batch, and show the first outputs.
+
+    Args:
+        model: any model.
+        task: names the symbols.
+        batch: from `validation_batch`, on the model's device.
+        extra_tokens: as in `EvaluateSettings`.
+        examples: how many outputs, spread over the batch.
+    """
+    with evaluating(model):
+        logits = model(batch.source, batch.source_lengths, batch.read)
+    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
+    result = Validation(
+        loss=float(sequence_loss(logits, batch.labels)),
+        token_accuracy=score(logits.argmax(dim=-1), batch.labels).token_accuracy,
+        exact_match=float(score(decoded.tokens, batch.labels).exact_match.double().mean()),
+    )
+    rows = range(0, len(batch.source), max(1, len(batch.source) // examples))
+    return result, [example(task, batch, decoded.tokens, row) for row in rows[:examples]]

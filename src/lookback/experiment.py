@@ -1,0 +1,255 @@
+"""The hall: from a checked configuration to a trained, evaluated run folder."""
+
+import json
+import resource
+import signal
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from lookback import checkpoint, command_line, config, terminal
+from lookback.board import Board, make_probe, save_maps
+from lookback.config import Config, ConfigError, Problem
+from lookback.data import Batch, train_batch
+from lookback.evaluate import LengthScore, Validation, evaluate, validate, validation_batch
+from lookback.models.base import Seq2Seq
+from lookback.tasks.base import Task
+from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
+
+VALIDATION_STRINGS = 128
+SAMPLES = 8
+
+
+def main() -> int:
+    """The command `python scripts/train.py`."""
+    return command_line.launch(run, "train")
+
+
+def load(folder: Path, which: str = "best") -> tuple[Config, Task, Seq2Seq]:
+    """Read a run back, ready to predict.
+
+    Args:
+        folder: of the run.
+        which: `best` or `last`.
+    """
+    path = folder / "checkpoints" / f"{which}.pt"
+    content = checkpoint.load(path)
+    loaded = config.build(content["config"])
+    task, model = build(loaded)
+    checkpoint.load_weights(model, content["model"], path)
+    return loaded, task, model.eval()
+
+
+def build(loaded: Config) -> tuple[Task, Seq2Seq]:
+    """Make the task and the model of a configuration, the weights drawn from its seed."""
+    torch.manual_seed(loaded.seed)
+    task = loaded.task()
+    return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+class Stop:
+    """Remembers Ctrl-C and SIGTERM until the running step is done; a second Ctrl-C ends at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.signal != 0
+
+    def __enter__(self) -> "Stop":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+class Run:
+    """One training run and its folder.
+
+    Args:
+        loaded: the configuration.
+        folder: where everything goes.
+        resume: go on from the folder's last checkpoint.
+    """
+
+    def __init__(self, loaded: Config, folder: Path, resume: bool) -> None:
+        self.config = loaded
+        self.folder = folder
+        self.console = Console(highlight=False)
+        self.task, model = build(loaded)
+        self.model = model.to(choose_device(loaded.train.device))
+        self.trainer = Trainer(self.model, loaded.train)
+        self.best: Validation | None = None
+        self.best_step = 0
+        if resume:
+            self._load_last()
+        lengths = range(loaded.data.min_length, loaded.data.max_length + 1)
+        self.validation = validation_batch(
+            self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
+        ).to(self.trainer.device)
+        self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
+
+    def train(self, stop: Callable[[], bool]) -> None:
+        """Train to the last step, or until told to stop; either way the last checkpoint is written."""
+        steps = self.config.train.steps
+        with (
+            Board(self.folder, self.trainer.step) as self.board,
+            terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress,
+        ):
+            actions = [
+                (self.config.board.scalars_every, self._log),
+                (self.config.board.images_every, self._draw),
+                (self.config.train.validate_every, self._validate),
+                (self.config.train.save_every, self._save_last),
+            ]
+            fit(self.trainer, self._batch, actions, stop)
+            if self.trainer.step < steps:
+                self._save_last()
+
+    def finish(self) -> list[LengthScore]:
+        """Evaluate the best weights on the test strings, and leave all results in the folder."""
+        content = checkpoint.load(self._path("best"))
+        checkpoint.load_weights(self.model, content["model"], self._path("best"))
+        scores = evaluate(self.model, self.task, self.config.evaluate, "test")
+        with Board(self.folder, self.trainer.step) as board:
+            for row in scores:
+                values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
+                tags = {f"length/{row.length}/{name}": value for name, value in values.items()}
+                board.scalars(self.trainer.step, tags)
+        save_maps(self.folder / "attention", self.model, self.probes)
+        self.summarise("finished", scores=scores)
+        return scores
+
+    def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
+        """Write summary.json; README explains each entry."""
+        scores = scores or []
+        choices = {name: self.config.raw[name]["_target_"].rpartition(".")[2].lower() for name in ("task", "model")}
+        summary = {
+            "status": status,
+            "reason": reason,
+            **choices,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "seed": self.config.seed,
+            "steps": self.trainer.step,
+            "best_step": self.best_step,
+            "train_seconds": round(self.trainer.seconds, 3),
+            "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
+            "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "exact_match": {str(row.length): row.exact_match for row in scores},
+            "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
+            "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
+            "strings": {str(row.length): row.strings for row in scores},
+            "cut_off": {str(row.length): row.cut_off for row in scores},
+            "validation": asdict(self.best) if self.best else {},
+        }
+        beside = self.folder / "summary.partial"
+        beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        beside.replace(self.folder / "summary.json")
+
+    def _batch(self, step: int) -> Batch:
+        return train_batch(self.task, self.config.data, self.config.seed, step)
+
+    def _path(self, which: str) -> Path:
+        return self.folder / "checkpoints" / f"{which}.pt"
+
+    def _log(self) -> None:
+        records = self.trainer.drain()
+        for record in records:
+            values = {
+                "train/loss": record.loss,
+                "train/token_accuracy": record.token_accuracy,
+                "train/learning_rate": record.learning_rate,
+                "train/tokens_per_second": record.tokens_per_second,
+            }
+            self.board.scalars(record.step, values)
+        if records:
+            self.progress.update(records[-1])
+
+    def _draw(self) -> None:
+        self.board.attention(self.trainer.step, self.model, self.probes)
+
+    def _validate(self) -> None:
+        self._log()
+        extra = self.config.evaluate.extra_tokens
+        result, examples = validate(self.model, self.task, self.validation, extra, SAMPLES)
+        step = self.trainer.step
+        better = result.better_than(self.best)
+        self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
+        self.board.samples(step, examples)
+        self.progress.validated(step, result, better)
+        if better:
+            self.best, self.best_step = result, step
+            self._save("best")
+
+    def _save_last(self) -> None:
+        self._log()
+        self._save("last")
+
+    def _save(self, which: str) -> None:
+        if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
+            raise NonFiniteLossError(f"weights are not finite at step {self.trainer.step}")
+        content = {
+            "config": self.config.raw,
+            "model": self.model.state_dict(),
+            "trainer": self.trainer.state_dict(),
+            "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
+        }
+        checkpoint.save(self._path(which), content)
+        self.board.flush()
+
+    def _load_last(self) -> None:
+        content = checkpoint.load(self._path("last"))
+        checkpoint.load_weights(self.model, content["model"], self._path("last"))
+        self.trainer.load_state_dict(content["trainer"])
+        if content["best"]:
+            best = dict(content["best"])
+            self.best_step = best.pop("step")
+            self.best = Validation(**best)
+
+
+def run(loaded: Config, folder: Path, resume: bool) -> int:
+    """Train, evaluate and report one configuration.
+
+    Returns:
+        the exit code: 0, or 128 + the signal that stopped it.
+
+    Raises:
+        NonFiniteLossError: if the loss or the weights stop being finite; the last good checkpoint stays.
+        ConfigError: if the folder holds another run.
+    """
+    if not resume and (folder / "config.yaml").exists():
+        rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
+        raise ConfigError([Problem("hydra.run.dir", rule, folder)])
+    this = Run(loaded, folder, resume)
+    loaded.save(folder / "config.yaml")
+    this.summarise("running")
+    with Stop() as stop:
+        try:
+            this.train(stop)
+        except NonFiniteLossError as error:
+            this.summarise("failed", reason=str(error))
+            raise
+    if stop.signal:
+        this.summarise("interrupted", reason=signal.Signals(stop.signal).name)
+        terminal.report_stop(this.console, this.trainer.step, folder)
+        return 128 + stop.signal
+    scores = this.finish()
+    probe = this.probes[-1]
+    trained = range(loaded.data.min_length, loaded.data.max_length + 1)
+    terminal.report(this.console, scores, trained, probe, probe.watch(this.model), folder)
+    return 0

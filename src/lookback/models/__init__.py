@@ -1,0 +1,1 @@
+"""Models: `base.py` is the door that all share, every other file one model."""

@@ -1,0 +1,107 @@
+"""The door that every model shares, so that decoding, evaluation and the board know no model.
+
+Axes: batch, source and target (length, marks included), d_model, symbols (size of the target vocabulary).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from lookback.attention import Maps
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder hands to the decoder.
+
+    Attributes:
+        states: (batch, source, d_model), one state a source symbol.
+        lengths: (batch,), number of real source symbols in each row.
+    """
+
+    states: Tensor
+    lengths: Tensor
+
+
+@dataclass
+class State:
+    """What a decoder keeps between one-token steps.
+
+    Attributes:
+        memory: the encoder's result.
+        length: number of target tokens read so far, the same for all rows.
+        cache: the model's own tensors, each with the batch as first axis.
+    """
+
+    memory: Memory
+    length: int
+    cache: dict[str, Tensor]
+
+
+class Seq2Seq(nn.Module, ABC):
+    """A model that reads a source and writes a target.
+
+    Convention for constructors, here and in tasks and positions: what is known only at run time is positional,
+    what the yaml decides is keyword-only and has no default.
+
+    Attributes:
+        max_length: the longest source or target, marks included, that the model can take; None = any.
+    """
+
+    max_length: int | None = None
+
+    @abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor, maps: Maps | None = None) -> Memory:
+        """Read the sources.
+
+        Args:
+            source: (batch, source), ids; rows end in PAD.
+            lengths: (batch,), real symbols of each row, marks included.
+            maps: if given, attention weights are put here.
+        """
+
+    @abstractmethod
+    def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
+        """Predict every next token of given targets at once (teacher forcing).
+
+        Args:
+            target: (batch, target), ids; starts with BOS.
+            memory: from `encode`.
+            maps: if given, attention weights are put here.
+
+        Returns:
+            logits (batch, target, symbols); row t predicts token t + 1.
+        """
+
+    @abstractmethod
+    def start(self, memory: Memory, max_length: int) -> State:
+        """Prepare to decode token by token, up to max_length tokens read."""
+
+    @abstractmethod
+    def step(self, token: Tensor, state: State) -> Tensor:
+        """Read one token a row, and predict the next; updates the state in place.
+
+        Args:
+            token: (batch,), ids.
+            state: from `start`.
+
+        Returns:
+            logits (batch, symbols): the same as row `state.length` of `decode` on all tokens read so far.
+        """
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor, maps: Maps | None = None) -> Tensor:
+        """`encode`, then `decode`."""
+        return self.decode(target, self.encode(source, lengths, maps), maps)
+
+    def check_length(self, what: str, length: int) -> None:
+        """Refuse a sequence that the model has no positions for.
+
+        Raises:
+            ValueError: naming the sequence, its length and the limit.
+        """
+        if self.max_length is not None and length > self.max_length:
+            raise ValueError(
+                f"{what} has length {length} (marks included), but the model's positions end at "
+                f"{self.max_length} (model.positions.max_length)"
+            )

@@ -1,0 +1,269 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017) on our own attention layers.
+
+The formula itself is `attend` in `lookback/attention.py`.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lookback import masks
+from lookback.attention import KeyValue, Maps, MultiHeadAttention, View
+from lookback.models.base import Memory, Seq2Seq, State
+from lookback.positions.base import Positions
+
+
+class PreNorm(nn.Module):
+    """x + dropout(sublayer(norm(x))): the residual path is never normalised (Xiong et al. 2020)."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def after_stack(d_model: int) -> nn.Module:
+        """Pre-norm needs one more norm after the last layer."""
+        return nn.LayerNorm(d_model)
+
+
+class PostNorm(nn.Module):
+    """norm(x + dropout(sublayer(x))): the paper's form; deep stacks of it need warm-up."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def after_stack(d_model: int) -> nn.Module:
+        """The last layer has ended in a norm already."""
+        return nn.Identity()
+
+
+RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with ReLU between, for each place on its own (section 3.3)."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        return self.outer(F.relu(self.inner(x)))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each with its residual."""
+
+    def __init__(self, layer: int, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(d_model, num_heads, f"encoder_self/layer{layer}")
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.residuals = nn.ModuleList(RESIDUALS[norm](d_model, dropout) for _ in range(2))
+
+    def forward(self, x: Tensor, view: View, maps: Maps | None) -> Tensor:
+        """(batch, source, d_model) -> the same."""
+
+        def attention(x: Tensor) -> Tensor:
+            memory = self.attention.keys_values(x, view.positions, view.key_index)
+            return self.attention(x, memory, view, maps)  # type: ignore[no-any-return]
+
+        x = self.residuals[0](x, attention)
+        return self.residuals[1](x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over what was written, cross-attention to what was read, and feed-forward."""
+
+    def __init__(self, layer: int, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, num_heads, f"decoder_self/layer{layer}")
+        self.cross_attention = MultiHeadAttention(d_model, num_heads, f"cross/layer{layer}")
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.residuals = nn.ModuleList(RESIDUALS[norm](d_model, dropout) for _ in range(3))
+
+    def forward(
+        self,
+        x: Tensor,
+        past: Callable[[KeyValue], KeyValue],
+        memory: KeyValue,
+        self_view: View,
+        cross_view: View,
+        maps: Maps | None,
+    ) -> Tensor:
+        """Run the layer on all target places at once, or on the newest one.
+
+        Args:
+            x: (batch, query, d_model).
+            past: given the keys and values of x, returns all that x may look back at.
+            memory: this layer's keys and values of the source.
+            self_view: mask and positions of self-attention.
+            cross_view: mask and positions of cross-attention.
+            maps: as in `MultiHeadAttention.forward`.
+        """
+
+        def self_attention(x: Tensor) -> Tensor:
+            new = self.self_attention.keys_values(x, self_view.positions, self_view.query_index)
+            return self.self_attention(x, past(new), self_view, maps)  # type: ignore[no-any-return]
+
+        def cross_attention(x: Tensor) -> Tensor:
+            return self.cross_attention(x, memory, cross_view, maps)  # type: ignore[no-any-return]
+
+        x = self.residuals[0](x, self_attention)
+        x = self.residuals[1](x, cross_attention)
+        return self.residuals[2](x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class Transformer(Seq2Seq):
+    """Encoder and decoder stacks of `num_layers` each.
+
+    Unlike the paper (section 3.4), embeddings are not multiplied by sqrt(d_model). They start small beside the
+    sinusoidal waves, so that attention finds places before it finds letters, and learning is twice as fast.
+
+    Args:
+        source_symbols: size of the source vocabulary, control tokens included.
+        target_symbols: size of the target vocabulary.
+        d_model: width of embeddings and layers; a multiple of num_heads.
+        num_heads: attention heads in every attention layer.
+        num_layers: layers of the encoder, and of the decoder.
+        d_ff: inner width of the feed-forward layers.
+        dropout: on embeddings and on what each sublayer adds (section 5.4).
+        norm: where LayerNorm stands: `pre` (before each sublayer) or `post` (after, as in the paper).
+        tied: one matrix for source and target embeddings and output (section 3.4).
+        positions: makes a position encoding from (d_model, num_heads).
+
+    Raises:
+        ValueError: if sizes do not fit together.
+    """
+
+    def __init__(
+        self,
+        source_symbols: int,
+        target_symbols: int,
+        *,
+        d_model: int,
+        num_heads: int,
+        num_layers: int,
+        d_ff: int,
+        dropout: float,
+        norm: Literal["pre", "post"],
+        tied: bool,
+        positions: Callable[[int, int], Positions],
+    ) -> None:
+        super().__init__()
+        if tied and source_symbols != target_symbols:
+            raise ValueError(
+                "tied=True needs one vocabulary for source and target, "
+                f"but they have {source_symbols} and {target_symbols} symbols"
+            )
+        self.source_embedding = nn.Embedding(source_symbols, d_model)
+        self.target_embedding = self.source_embedding if tied else nn.Embedding(target_symbols, d_model)
+        self.encoder_positions = positions(d_model, num_heads)
+        self.decoder_positions = positions(d_model, num_heads)
+        crosses = self.encoder_positions.crosses
+        self.cross_positions = (positions if crosses else Positions)(d_model, num_heads)
+        self.max_length = self.encoder_positions.max_length
+        sizes = (d_model, num_heads, d_ff, dropout, norm)
+        self.encoder = nn.ModuleList(EncoderLayer(layer, *sizes) for layer in range(num_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(layer, *sizes) for layer in range(num_layers))
+        self.encoder_norm = RESIDUALS[norm].after_stack(d_model)
+        self.decoder_norm = RESIDUALS[norm].after_stack(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(d_model, target_symbols, bias=False)
+        if tied:
+            self.output.weight = self.target_embedding.weight
+        self._initialise(d_model)
+
+    def _initialise(self, d_model: int) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=d_model**-0.5)
+
+    def _embed(self, ids: Tensor, embedding: nn.Embedding, positions: Positions, index: Tensor) -> Tensor:
+        x: Tensor = self.dropout(positions.embed(embedding(ids), index))
+        return x
+
+    def encode(self, source: Tensor, lengths: Tensor, maps: Maps | None = None) -> Memory:
+        """See `Seq2Seq.encode`."""
+        self.check_length("source", source.shape[1])
+        index = torch.arange(source.shape[1], device=source.device)
+        mask = masks.padding(lengths, source.shape[1])
+        view = View(self.encoder_positions, index, index, mask, lengths)
+        x = self._embed(source, self.source_embedding, self.encoder_positions, index)
+        for layer in self.encoder:
+            x = layer(x, view, maps)
+        return Memory(self.encoder_norm(x), lengths)
+
+    def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
+        """See `Seq2Seq.decode`."""
+        self.check_length("target", target.shape[1])
+        index = torch.arange(target.shape[1], device=target.device)
+        self_view = View(self.decoder_positions, index, index, masks.causal(target.shape[1], target.device))
+        cross_view = self._cross_view(index, memory)
+        x = self._embed(target, self.target_embedding, self.decoder_positions, index)
+        for layer in self.decoder:
+            x = layer(x, lambda new: new, self._read(layer, memory), self_view, cross_view, maps)
+        return self.output(self.decoder_norm(x))  # type: ignore[no-any-return]
+
+    def start(self, memory: Memory, max_length: int) -> State:
+        """See `Seq2Seq.start`: room for every layer's keys and values, and those of the source."""
+        cache: dict[str, Tensor] = {}
+        for number, layer in enumerate(self.decoder):
+            cross = self._read(layer, memory)
+            batch, heads, _, head_width = cross.key.shape
+            for name, part in zip(KeyValue._fields, cross, strict=True):
+                cache[f"cross{number}/{name}"] = part
+                cache[f"self{number}/{name}"] = part.new_empty(batch, heads, max_length, head_width)
+        return State(memory, 0, cache)
+
+    def step(self, token: Tensor, state: State) -> Tensor:
+        """See `Seq2Seq.step`."""
+        self.check_length("target", state.length + 1)
+        index = torch.tensor([state.length], device=token.device)
+        self_view = View(self.decoder_positions, index, torch.arange(state.length + 1, device=token.device))
+        cross_view = self._cross_view(index, state.memory)
+        x = self._embed(token[:, None], self.target_embedding, self.decoder_positions, index)
+        for number, layer in enumerate(self.decoder):
+            kept = KeyValue(*(state.cache[f"self{number}/{name}"] for name in KeyValue._fields))
+            cross = KeyValue(*(state.cache[f"cross{number}/{name}"] for name in KeyValue._fields))
+
+            def past(new: KeyValue, kept: KeyValue = kept) -> KeyValue:
+                for room, part in zip(kept, new, strict=True):
+                    room[:, :, state.length] = part[:, :, 0]
+                return KeyValue(*(room[:, :, : state.length + 1] for room in kept))
+
+            x = layer(x, past, cross, self_view, cross_view, None)
+        state.length += 1
+        return self.output(self.decoder_norm(x))[:, 0]  # type: ignore[no-any-return]
+
+    def _read(self, layer: nn.Module, memory: Memory) -> KeyValue:
+        """A decoder layer's keys and values of the source."""
+        assert isinstance(layer, DecoderLayer)
+        index = torch.arange(memory.states.shape[1], device=memory.states.device)
+        return layer.cross_attention.keys_values(memory.states, self.cross_positions, index)
+
+    def _cross_view(self, index: Tensor, memory: Memory) -> View:
+        width = memory.states.shape[1]
+        key_index = torch.arange(width, device=memory.states.device)
+        mask = masks.padding(memory.lengths, width)
+        return View(self.cross_positions, index, key_index, mask, memory.lengths)

@@ -1,0 +1,1 @@
+"""Position encodings: `base.py` has the doors, every other file one encoding."""

@@ -1,0 +1,66 @@
+"""Three doors through which order can enter attention, which by itself sees a set. Here all are shut."""
+
+from torch import Tensor, nn
+
+
+class Positions(nn.Module):
+    """A position encoding: subclasses open the door they need, and say no more than that.
+
+    The Transformer makes one for the encoder, one for the decoder, and one for cross-attention if the
+    encoding `crosses`. The layers of a stack share theirs.
+
+    Args:
+        d_model: width of the embeddings.
+        num_heads: number of attention heads, each of width d_model / num_heads.
+
+    Attributes:
+        crosses: whether `rotate` and `bias` have something to say in cross-attention, where queries are
+            counted along the target and keys along the source.
+        max_length: the longest sequence that can be encoded, marks included; None = any.
+    """
+
+    crosses: bool = False
+    max_length: int | None = None
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.head_width = d_model // num_heads
+
+    def embed(self, x: Tensor, index: Tensor) -> Tensor:
+        """Door 1, before the first layer: mix positions into embeddings.
+
+        Args:
+            x: (batch, length, d_model).
+            index: (length,), place of each symbol, from 0.
+
+        Returns:
+            (batch, length, d_model).
+        """
+        return x
+
+    def rotate(self, x: Tensor, index: Tensor) -> Tensor:
+        """Door 2, in every attention: turn queries, and keys, by their places.
+
+        Args:
+            x: (batch, heads, length, head_width).
+            index: (length,).
+
+        Returns:
+            (batch, heads, length, head_width).
+        """
+        return x
+
+    def bias(self, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor | None:
+        """Door 3, in every attention: what is added to the scores.
+
+        Args:
+            query_index: (query,).
+            key_index: (key,).
+            key_lengths: (batch,), number of real keys in each row; None where it is not known.
+
+        Returns:
+            broadcasts to (batch, heads, query, key); None = nothing is added.
+        """
+        return None

@@ -1,0 +1,30 @@
+"""Learned relative positions with clipped distances (Shaw et al. 2018; the scalar form of Raffel et al. 2020)."""
+
+import torch
+from torch import Tensor, nn
+
+from lookback.positions.base import Positions
+
+
+class Relative(Positions):
+    """Adds a learned number for each head and each clipped distance key place - query place.
+
+    Distances beyond `clip` share the last number on their side, so that no length is out of the table.
+
+    Args:
+        d_model: not used by this encoding.
+        num_heads: number of heads, each with numbers of its own.
+        clip: largest distance that is told apart.
+    """
+
+    crosses = True
+
+    def __init__(self, d_model: int, num_heads: int, *, clip: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.clip = clip
+        self.table = nn.Parameter(torch.zeros(num_heads, 2 * clip + 1))
+
+    def bias(self, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
+        """(batch=1, heads, query, key)."""
+        distance = (key_index[None, :] - query_index[:, None]).clamp(-self.clip, self.clip)  # (query, key)
+        return self.table[:, distance + self.clip][None]

@@ -1,0 +1,21 @@
+"""Copy."""
+
+import numpy as np
+
+from lookback.tasks.base import Ids, Task
+
+
+class Copy(Task):
+    """Write what was read.
+
+    abc -> abc
+    hello -> hello
+    """
+
+    def target(self, source: Ids) -> Ids:
+        """The source itself."""
+        return source
+
+    def alignment(self, source: Ids) -> Ids:
+        """Place t comes from place t."""
+        return np.arange(len(source))

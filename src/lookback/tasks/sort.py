@@ -1,0 +1,21 @@
+"""Sort."""
+
+import numpy as np
+
+from lookback.tasks.base import Ids, Task
+
+
+class Sort(Task):
+    """Write the letters of the source in the order of the alphabet.
+
+    cab -> abc
+    hello -> ehllo
+    """
+
+    def target(self, source: Ids) -> Ids:
+        """The ids in ascending order, which is the order of the alphabet."""
+        return np.sort(source)
+
+    def alignment(self, source: Ids) -> Ids:
+        """Place t comes from where the t-th smallest letter stood; equal letters keep their order."""
+        return np.argsort(source, kind="stable")

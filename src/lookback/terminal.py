@@ -1,0 +1,184 @@
+"""What a person sees in the terminal: progress, tables, examples, a map."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from lookback.board import Probe, board_arguments, clearest_head
+from lookback.evaluate import Example, LengthScore, Validation
+from lookback.lesson import ascii_heatmap
+from lookback.train import StepRecord
+
+SHADES = " ░▒▓█"
+PLAIN_SHADES = " .:*#"
+SHORT = {"<bos>": "^", "<eos>": "$"}
+EXAMPLES = 4
+LINES_WITHOUT_TERMINAL = 20
+
+
+class TrainingProgress:
+    """A live bar on a terminal; elsewhere some twenty plain lines. Use as a context.
+
+    Args:
+        console: where to.
+        steps: of the whole run.
+        done: steps done before.
+    """
+
+    def __init__(self, console: Console, steps: int, done: int) -> None:
+        self._console = console
+        self._steps = steps
+        self._every = max(1, steps // LINES_WITHOUT_TERMINAL)
+        self._printed = done // self._every
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[text]}"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=console,
+            )
+            self._task = self._bar.add_task("train", total=steps, completed=done, text="")
+
+    def update(self, record: StepRecord) -> None:
+        """Show the newest update."""
+        text = (
+            f"loss {record.loss:.4f}  token accuracy {record.token_accuracy:.3f}  "
+            f"{record.tokens_per_second:,.0f} tokens/s"
+        )
+        if self._bar:
+            self._bar.update(self._task, completed=record.step, text=text)
+        elif record.step // self._every > self._printed or record.step == self._steps:
+            self._printed = record.step // self._every
+            self._console.print(f"step {record.step}/{self._steps}  {text}")
+
+    def validated(self, step: int, result: Validation, best: bool) -> None:
+        """Show a validation."""
+        self._console.print(
+            f"step {step}: validation loss {result.loss:.4f}, "
+            f"exact match {result.exact_match:.3f}{' (best so far)' if best else ''}"
+        )
+
+    def __enter__(self) -> "TrainingProgress":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+
+def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
+    """Exact match and token accuracy by length; lengths beyond the trained ones are marked."""
+    table = Table(title="Test strings, decoded freely", box=SIMPLE, caption_justify="left", title_justify="left")
+    for heading in ("length", "range", "strings", "exact\nmatch", "token\naccuracy", "teacher\nforced", "gap"):
+        table.add_column(heading, justify="left" if heading == "range" else "right", no_wrap=True)
+    for row in scores:
+        table.add_row(
+            f"{row.length}",
+            "trained" if row.length in trained else "[yellow]beyond[/]",
+            f"{row.strings}" if row.held_out else f"{row.strings}*",
+            f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
+            f"{row.token_accuracy:.3f}",
+            f"{row.teacher_forced:.3f}",
+            f"{row.teacher_forced - row.token_accuracy:+.3f}",
+        )
+    notes = ["beyond = longer than any training string; gap = teacher forced - token accuracy"]
+    if not all(row.held_out for row in scores):
+        notes.append("* too few strings of this length exist to hold any out: seen in training")
+    table.caption = "\n".join(notes)
+    return table
+
+
+def example_lines(example: Example) -> list[str]:
+    """One decoded string as three or four lines of markup, with ^ under each wrong symbol."""
+    pairs = example.marked()
+    shown = "".join(f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs)
+    marks = "".join(("^" if wrong else " ") * len(symbol) for symbol, wrong in pairs).rstrip()
+    lines = [
+        f"source  {escape(''.join(example.source))}",
+        f"wanted  {escape(''.join(example.wanted))}",
+        f"wrote   {shown}   ({example.verdict()})",
+    ]
+    return [*lines, f"        {marks}"] if marks else lines
+
+
+def heatmap(console: Console, probe: Probe, weights: NDArray[np.floating]) -> str:
+    """A cross-attention map in the lesson's shades, or in plain characters where those cannot be printed."""
+    try:
+        SHADES.encode(console.encoding)
+        shades = SHADES
+    except UnicodeEncodeError:
+        shades = PLAIN_SHADES
+    rows, columns = ([SHORT.get(symbol, symbol) for symbol in side] for side in (probe.written, probe.read))
+    return ascii_heatmap(weights, rows, columns, shades)
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it from here, quoted for the shell."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def call(program: str, arguments: str) -> str:
+    """How to call a program of this Python environment from here."""
+    return f"{shown_path(Path(sys.executable).parent / program)} {arguments}"
+
+
+def report(
+    console: Console,
+    scores: Sequence[LengthScore],
+    trained: range,
+    probe: Probe,
+    maps: Mapping[str, NDArray[np.floating]],
+    folder: Path,
+) -> None:
+    """What a run ends with: results by length, examples, one map, and where to look further.
+
+    Args:
+        console: where to.
+        scores: by length.
+        trained: the lengths that were trained on.
+        probe: the string of the map.
+        maps: its maps, by place.
+        folder: of the run.
+    """
+    console.print()
+    console.print(score_table(scores, trained))
+    shown = [row for row in scores if row.length > 1]
+    for row in shown[:: max(1, len(shown) // EXAMPLES)]:
+        console.print(f"\nlength {row.length}{'' if row.length in trained else ', beyond training'}")
+        for line in example_lines(row.example):
+            console.print("  " + line)
+    found = clearest_head(maps, probe.alignment)
+    if found:
+        place, head, share = found
+        what = "weight where the answer stands" if probe.alignment is not None else "weight on its favourites"
+        console.print(f"\n{place} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}")
+        console.print("rows: symbol being written; columns: symbol of the source between its marks ^ and $\n")
+        console.print(heatmap(console, probe, maps[place][head]), markup=False)
+    console.print(f"run folder   {shown_path(folder)}")
+    console.print(f"look at it   {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True)
+
+
+def report_stop(console: Console, step: int, folder: Path) -> None:
+    """What an interrupted run ends with."""
+    console.print(f"stopped at step {step}; all is saved. Go on with")
+    again = call("python", f"{shlex.quote(sys.argv[0])} resume={shown_path(folder)}")
+    console.print(f"  {again}", soft_wrap=True, markup=False)

@@ -1,0 +1,206 @@
+"""Training: one step, and the loop around it."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lookback.data import Batch
+from lookback.metrics import score, sequence_loss
+from lookback.models.base import Seq2Seq
+from lookback.rules import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a model is trained.
+
+    Attributes:
+        steps: number of updates.
+        learning_rate: the highest rate, reached after warm-up.
+        warmup_steps: updates over which the rate rises in a line from 0.
+        weight_decay: of AdamW.
+        beta2: decay of AdamW's mean of squared gradients.
+        clip_norm: gradients are scaled down to this norm.
+        label_smoothing: share of the target's mass spread over all symbols.
+        validate_every: steps between validations; the best checkpoint is chosen there.
+        save_every: steps between writings of the last checkpoint; Ctrl-C writes one as well.
+        device: auto takes CUDA where there is one.
+        precision: of autocast; float32 = off.
+    """
+
+    steps: PositiveInt
+    learning_rate: PositiveFloat
+    warmup_steps: NonNegativeInt
+    weight_decay: NonNegativeFloat
+    beta2: Fraction
+    clip_norm: PositiveFloat
+    label_smoothing: Fraction
+    validate_every: PositiveInt
+    save_every: PositiveInt
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["float32", "bfloat16", "float16"]
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became infinite or not a number."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one update reports; `step` is the number of updates done, itself included."""
+
+    step: int
+    loss: float
+    token_accuracy: float
+    learning_rate: float
+    tokens_per_second: float
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The rate of update number `step`, counted from 0: a line up, then half a cosine down to 0."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    share = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
+    return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; `auto` is CUDA where there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+class Trainer:
+    """A model, its optimizer, and how far they have come.
+
+    Args:
+        model: on its device.
+        settings: see `TrainSettings`.
+
+    Attributes:
+        step: updates done.
+        seconds: spent in updates and in making their batches; validation and pictures do not count.
+        tokens: real target tokens learned from.
+    """
+
+    def __init__(self, model: Seq2Seq, settings: TrainSettings) -> None:
+        self.model = model
+        self.settings = settings
+        self.device = next(model.parameters()).device
+        self.step = 0
+        self.seconds = 0.0
+        self.tokens = 0
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=settings.learning_rate,
+            betas=(0.9, settings.beta2),
+            weight_decay=settings.weight_decay,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.precision == "float16")
+        self._pending: list[tuple[int, Tensor, Tensor, Tensor, float]] = []
+        self._drained_seconds = 0.0
+
+    def advance(self, batch_at: Callable[[int], Batch]) -> None:
+        """Make the batch of this step and update the weights once, by teacher forcing."""
+        started = time.perf_counter()
+        batch = batch_at(self.step).to(self.device)
+        rate = learning_rate(self.settings, self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        with self._autocast():
+            logits = self.model(batch.source, batch.source_lengths, batch.read)
+        loss = sequence_loss(logits, batch.labels, self.settings.label_smoothing)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.step += 1
+        result = score(logits.detach().argmax(dim=-1), batch.labels)
+        self._pending.append((self.step, loss.detach(), result.hits.sum(), result.tokens.sum(), rate))
+        self.seconds += time.perf_counter() - started
+
+    def drain(self) -> list[StepRecord]:
+        """Report the updates since the last call. Losses stay on the device until then.
+
+        Raises:
+            NonFiniteLossError: naming the first step whose loss is not finite.
+        """
+        if not self._pending:
+            return []
+        steps, losses, hits, tokens, rates = zip(*self._pending, strict=True)
+        self._pending = []
+        counts = torch.stack(tokens).tolist()
+        speed = sum(counts) / max(self.seconds - self._drained_seconds, 1e-9)
+        self._drained_seconds = self.seconds
+        self.tokens += sum(counts)
+        accuracies = (torch.stack(hits) / torch.stack(tokens)).tolist()
+        rows = zip(steps, torch.stack(losses).tolist(), accuracies, rates, strict=True)
+        records = [StepRecord(*row, speed) for row in rows]
+        for record in records:
+            if not math.isfinite(record.loss):
+                rule = f"loss is not finite at step {record.step}: {record.loss}"
+                raise NonFiniteLossError(f"{rule} (train.learning_rate is then {record.learning_rate:.3g})")
+        return records
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that continuing needs, the weights apart."""
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random_state": torch.get_rng_state(),
+            "cuda_random_state": torch.cuda.get_rng_state_all(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`; random states stay on the CPU, the rest goes to the model's device."""
+        self.step = state["step"]
+        self.seconds = self._drained_seconds = state["seconds"]
+        self.tokens = state["tokens"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler.is_enabled() and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random_state"])
+        if self.device.type == "cuda" and state["cuda_random_state"]:
+            torch.cuda.set_rng_state_all(state["cuda_random_state"])
+
+    def _autocast(self) -> torch.autocast:
+        precision = self.settings.precision
+        return torch.autocast(self.device.type, PRECISIONS[precision], enabled=precision != "float32")
+
+
+def fit(
+    trainer: Trainer,
+    batch_at: Callable[[int], Batch],
+    actions: Sequence[tuple[int, Callable[[], None]]],
+    stop: Callable[[], bool],
+) -> None:
+    """Train until the last step, or until `stop` says so after a step.
+
+    Args:
+        trainer: where to go on from.
+        batch_at: the batch of each step.
+        actions: pairs of a cadence in steps (0 = never) and what to do then, and after the last step, in order.
+        stop: asked after each step.
+    """
+    last = trainer.settings.steps
+    while trainer.step < last:
+        trainer.advance(batch_at)
+        for cadence, action in actions:
+            if cadence and (trainer.step % cadence == 0 or trainer.step == last):
+                action()
+        if stop():
+            return
