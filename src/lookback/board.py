@@ -22,7 +22,7 @@ from lookback.decode import evaluating
 from lookback.evaluate import Example
 from lookback.figures import MapPicture, Panel
 from lookback.models.base import Seq2Seq
-from lookback.rules import NonNegativeInt, PositiveInt
+from lookback.rules import Lengths, NonNegativeInt, PositiveInt
 from lookback.tasks.base import Ids, Task
 
 AXES = {
@@ -49,7 +49,7 @@ class BoardSettings:
 
     scalars_every: PositiveInt
     images_every: NonNegativeInt
-    probe_lengths: list[PositiveInt]
+    probe_lengths: Lengths
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ every problem and not only Hydra's first, the check adds unknown keys by force a
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -29,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
 VERSION_BASE = "1.3"
 MULTIRUN_FLAGS = ("-m", "--multirun")
+FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, OSError)
 Run = Callable[[Config, Path, bool], int]
 
 
@@ -55,8 +57,10 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         if all(flag in MULTIRUN_FLAGS for flag in flags):
             check_overrides(name, [a for a in arguments if a not in flags], multirun=bool(flags))
         return _run_hydra(run, name, arguments)
-    except (ConfigError, CheckpointError, NonFiniteLossError, OSError) as error:
+    except FAILURES as error:
         return _report(error)
+    except (HydraException, OmegaConfBaseException) as error:
+        return _report(ConfigError([Problem("command line", _first_line(error))]))
     except KeyboardInterrupt:
         return 130
 
@@ -76,8 +80,19 @@ def compose(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Returns:
         the resolved configuration, unchecked.
     """
-    with hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+    with _own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
         return _plain(hydra.compose(name, list(overrides)))
+
+
+@contextmanager
+def _own_hydra() -> Iterator[None]:
+    """Hydra keeps global state; inside it is ours, afterwards that of the program around us."""
+    hydra_before, config_before = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra, HydraConfig.instance().cfg = hydra_before, config_before
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:
@@ -126,7 +141,7 @@ def _jobs(overrides: list[Override], multirun: bool) -> Iterable[list[Override]]
         return [overrides]
     if not multirun:
         rule = "several values are a sweep: add -m, or put a list in brackets"
-        raise ConfigError(Problem(o.key_or_group, rule, o.get_value_element_as_str()) for o in swept)
+        raise ConfigError(Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept)
     parser = OverridesParser.create()
     fixed = [override for override in overrides if override not in swept]
     choices = [[f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] for o in swept]
@@ -143,7 +158,10 @@ def _check_group(override: Override) -> Problem | None:
         return None
     choices = sorted(path.stem for path in (CONFIGS / override.key_or_group).glob("*.yaml"))
     value = override.value()
-    if value in choices or value is None:
+    if override.is_add():
+        rule = f"is chosen in the defaults already: write {override.key_or_group}={value}, without +"
+        return Problem(override.key_or_group, rule)
+    if value in choices or (value is None and override.key_or_group == "experiment"):
         return None
     return Problem(override.key_or_group, f"no such choice; there are {', '.join(choices)}", value)
 
@@ -167,16 +185,17 @@ def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
         folder = Path(HydraConfig.get().runtime.output_dir)
         try:
             codes.append(run(config.build(_plain(node)), folder, False))
-        except (ConfigError, CheckpointError, NonFiniteLossError, OSError) as error:
+        except FAILURES as error:
             codes.append(_report(error))
             _remove_empty(folder)
 
-    before = sys.argv
-    sys.argv = [before[0], *arguments]
+    argv, sys.argv = sys.argv, [sys.argv[0], *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise what goes wrong instead of printing it and leaving
     try:
-        hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
+        with _own_hydra():
+            hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
     finally:
-        sys.argv = before
+        sys.argv = argv
     return max(codes, default=0)
 
 

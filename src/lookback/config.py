@@ -35,6 +35,14 @@ CLOSED: dict[str, Any] = {
     "evaluate": EvaluateSettings,
     "board": BoardSettings,
 }
+WORDS = {  # pydantic's words, and ours
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid dictionary or instance of Schema": "a group of settings",
+    "a valid list": "a list",
+    "List should have at least": "a list of at least",
+    " after validation, not 0": "",
+}
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
 
 
@@ -117,7 +125,9 @@ def build(raw: Mapping[str, Any]) -> Config:
 def check(raw: Mapping[str, Any]) -> list[Problem]:
     """Find all problems of a resolved configuration without building anything of size."""
     known = ["seed", *OPEN, *CLOSED]
-    problems = [Problem(key, unknown(key, known), raw[key]) for key in raw if key not in known]
+    problems = [
+        Problem(key, unknown(key, [*known, "model/positions"]), raw[key]) for key in raw if key not in known
+    ]
     problems += [Problem(key, "is missing") for key in known if key not in raw]
     if "seed" in raw:
         problems += _problems("", {"seed": NonNegativeInt}, {"seed": raw["seed"]})
@@ -158,7 +168,9 @@ def _problem(name: str, found: Any, known: list[str]) -> Problem:  # noqa: ANN40
         case "missing":
             return Problem(key, "is missing")
         case _:
-            rule = found["msg"].removeprefix("Input should be ").replace("valid integer", "whole number")
+            rule = found["msg"].removeprefix("Input should be ")
+            for theirs, ours in WORDS.items():
+                rule = rule.replace(theirs, ours)
             return Problem(key, f"must be {rule}", found["input"])
 
 
@@ -210,7 +222,7 @@ def _factory(node: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _check_together(raw: Mapping[str, Any]) -> list[Problem]:
-    """Rules that need more than one value: run the constructors, the model's on a device without memory."""
+    """Rules that need more than one value: run the constructors, which know them."""
     problems: list[Problem] = []
     for name, kind in CLOSED.items():
         try:
@@ -220,9 +232,9 @@ def _check_together(raw: Mapping[str, Any]) -> list[Problem]:
     task: Task | None = None
     try:
         task = _factory(raw["task"])()
-        with torch.device("meta"):
+        with torch.random.fork_rng():
             model: Seq2Seq = _factory(raw["model"])(len(task.source_vocabulary), len(task.target_vocabulary))
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
         return [*problems, Problem("model" if task else "task", str(error))]
     if raw["train"]["device"] == "cuda" and not torch.cuda.is_available():
         problems.append(Problem("train.device", "this machine has no CUDA device", "cuda"))

@@ -22,6 +22,7 @@ Split = Literal["train", "validation", "test"]
 HASH_CLASSES = 32
 MIN_SOURCES = 10_000
 TRAIN_STREAM, HELD_OUT_STREAM = 0, 1
+REPEATS = 1000  # so many strings in a row that were drawn before: there are no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +136,10 @@ def held_out(task: Task, length: int, count: int, split: Split) -> list[Ids]:
         `count` sources, or all there are if there are fewer.
     """
     rng = np.random.default_rng([HELD_OUT_STREAM, split == "test", length])
-    count = min(count, task.num_sources(length))
     found: dict[bytes, Ids] = {}
-    for _ in range(100 * count + 1000):
+    repeats = 0
+    while len(found) < min(count, task.num_sources(length)) and repeats < REPEATS:
         source = draw(task, rng, length, split)
-        found.setdefault(source.tobytes(), source)
-        if len(found) == count:
-            break
+        repeats = repeats + 1 if source.tobytes() in found else 0
+        found[source.tobytes()] = source
     return list(found.values())

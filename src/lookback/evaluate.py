@@ -8,7 +8,7 @@ from lookback.data import Batch, Split, collate, has_room, held_out
 from lookback.decode import evaluating, greedy
 from lookback.metrics import score, sequence_loss
 from lookback.models.base import Seq2Seq
-from lookback.rules import NonNegativeInt, PositiveInt
+from lookback.rules import Lengths, NonNegativeInt, PositiveInt
 from lookback.tasks.base import Task
 from lookback.tokens import EOS, PAD
 
@@ -23,7 +23,7 @@ class EvaluateSettings:
         extra_tokens: decoding is cut off this many tokens after the right length.
     """
 
-    lengths: list[PositiveInt]
+    lengths: Lengths
     strings: PositiveInt
     extra_tokens: NonNegativeInt
 

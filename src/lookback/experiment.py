@@ -1,9 +1,10 @@
 """The hall: from a checked configuration to a trained, evaluated run folder."""
 
 import json
+import re
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -104,13 +105,11 @@ class Run:
         ).to(self.trainer.device)
         self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
 
-    def train(self, stop: Callable[[], bool]) -> None:
+    def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
         steps = self.config.train.steps
-        with (
-            Board(self.folder, self.trainer.step) as self.board,
-            terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress,
-        ):
+        self.board = board
+        with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
             actions = [
                 (self.config.board.scalars_every, self._log),
                 (self.config.board.images_every, self._draw),
@@ -121,16 +120,14 @@ class Run:
             if self.trainer.step < steps:
                 self._save_last()
 
-    def finish(self) -> list[LengthScore]:
+    def finish(self, board: Board) -> list[LengthScore]:
         """Evaluate the best weights on the test strings, and leave all results in the folder."""
         content = checkpoint.load(self._path("best"))
         checkpoint.load_weights(self.model, content["model"], self._path("best"))
         scores = evaluate(self.model, self.task, self.config.evaluate, "test")
-        with Board(self.folder, self.trainer.step) as board:
-            for row in scores:
-                values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
-                tags = {f"length/{row.length}/{name}": value for name, value in values.items()}
-                board.scalars(self.trainer.step, tags)
+        for row in scores:
+            values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
+            board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
         save_maps(self.folder / "attention", self.model, self.probes)
         self.summarise("finished", scores=scores)
         return scores
@@ -138,7 +135,7 @@ class Run:
     def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
-        choices = {name: self.config.raw[name]["_target_"].rpartition(".")[2].lower() for name in ("task", "model")}
+        choices = {name: _class_name(self.config.raw[name]) for name in ("task", "model")}
         summary = {
             "status": status,
             "reason": reason,
@@ -160,6 +157,11 @@ class Run:
         beside = self.folder / "summary.partial"
         beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         beside.replace(self.folder / "summary.json")
+
+    def status(self) -> str:
+        """The status that summary.json has; empty if there is none."""
+        path = self.folder / "summary.json"
+        return str(json.loads(path.read_text(encoding="utf-8"))["status"]) if path.exists() else ""
 
     def _batch(self, step: int) -> Batch:
         return train_batch(self.task, self.config.data, self.config.seed, step)
@@ -209,8 +211,8 @@ class Run:
             "trainer": self.trainer.state_dict(),
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
         }
+        self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
         checkpoint.save(self._path(which), content)
-        self.board.flush()
 
     def _load_last(self) -> None:
         content = checkpoint.load(self._path("last"))
@@ -220,6 +222,12 @@ class Run:
             best = dict(content["best"])
             self.best_step = best.pop("step")
             self.best = Validation(**best)
+
+
+def _class_name(node: Mapping[str, Any]) -> str:
+    """The class of a node, written as a yaml is named: RnnLuong is rnn_luong."""
+    name = str(node["_target_"]).rpartition(".")[2]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def run(loaded: Config, folder: Path, resume: bool) -> int:
@@ -236,19 +244,27 @@ def run(loaded: Config, folder: Path, resume: bool) -> int:
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
     this = Run(loaded, folder, resume)
+    if this.trainer.step > loaded.train.steps:
+        raise ConfigError(
+            [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
+        )
+    if resume and this.trainer.step == loaded.train.steps and this.status() == "finished":
+        this.console.print(f"{terminal.shown_path(folder)} has finished already; more: train.steps=NUMBER")
+        return 0
     loaded.save(folder / "config.yaml")
     this.summarise("running")
-    with Stop() as stop:
+    with Board(folder, this.trainer.step) as board, Stop() as stop:
         try:
-            this.train(stop)
-        except NonFiniteLossError as error:
-            this.summarise("failed", reason=str(error))
+            this.train(board, stop)
+            scores = [] if stop() else this.finish(board)
+        except BaseException as error:
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            this.summarise(status, reason=f"{type(error).__name__}: {error}")
             raise
-    if stop.signal:
+    if not scores:
         this.summarise("interrupted", reason=signal.Signals(stop.signal).name)
         terminal.report_stop(this.console, this.trainer.step, folder)
         return 128 + stop.signal
-    scores = this.finish()
     probe = this.probes[-1]
     trained = range(loaded.data.min_length, loaded.data.max_length + 1)
     terminal.report(this.console, scores, trained, probe, probe.watch(this.model), folder)

@@ -43,12 +43,10 @@ class TrainingProgress:
         self._bar: Progress | None = None
         if console.is_terminal:
             self._bar = Progress(
-                TextColumn("step"),
                 MofNCompleteColumn(),
-                BarColumn(bar_width=None),
+                BarColumn(bar_width=8),
                 TextColumn("{task.fields[text]}"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
+                TimeRemainingColumn(compact=True),
                 console=console,
             )
             self._task = self._bar.add_task("train", total=steps, completed=done, text="")
@@ -86,7 +84,7 @@ class TrainingProgress:
 
 def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
     """Exact match and token accuracy by length; lengths beyond the trained ones are marked."""
-    table = Table(title="Test strings, decoded freely", box=SIMPLE, caption_justify="left", title_justify="left")
+    table = Table(title="Test strings, decoded freely", box=SIMPLE, title_justify="left")
     for heading in ("length", "range", "strings", "exact\nmatch", "token\naccuracy", "teacher\nforced", "gap"):
         table.add_column(heading, justify="left" if heading == "range" else "right", no_wrap=True)
     for row in scores:
@@ -99,11 +97,15 @@ def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
             f"{row.teacher_forced:.3f}",
             f"{row.teacher_forced - row.token_accuracy:+.3f}",
         )
+    return table
+
+
+def score_notes(scores: Sequence[LengthScore]) -> list[str]:
+    """What the marks of `score_table` mean."""
     notes = ["beyond = longer than any training string; gap = teacher forced - token accuracy"]
     if not all(row.held_out for row in scores):
         notes.append("* too few strings of this length exist to hold any out: seen in training")
-    table.caption = "\n".join(notes)
-    return table
+    return notes
 
 
 def example_lines(example: Example) -> list[str]:
@@ -161,6 +163,8 @@ def report(
     """
     console.print()
     console.print(score_table(scores, trained))
+    for note in score_notes(scores):
+        console.print(note, soft_wrap=True)
     shown = [row for row in scores if row.length > 1]
     for row in shown[:: max(1, len(shown) // EXAMPLES)]:
         console.print(f"\nlength {row.length}{'' if row.length in trained else ', beyond training'}")
@@ -170,8 +174,8 @@ def report(
     if found:
         place, head, share = found
         what = "weight where the answer stands" if probe.alignment is not None else "weight on its favourites"
-        console.print(f"\n{place} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}")
-        console.print("rows: symbol being written; columns: symbol of the source between its marks ^ and $\n")
+        console.print(f"\n{place} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}", soft_wrap=True)
+        console.print("rows: symbol being written; columns: symbol of the source, between ^ and $\n")
         console.print(heatmap(console, probe, maps[place][head]), markup=False)
     console.print(f"run folder   {shown_path(folder)}")
     console.print(f"look at it   {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True)

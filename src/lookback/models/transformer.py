@@ -14,6 +14,7 @@ from lookback import masks
 from lookback.attention import KeyValue, Maps, MultiHeadAttention, View
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.positions.base import Positions
+from lookback.rules import Fraction, PositiveInt
 
 
 class PreNorm(nn.Module):
@@ -157,11 +158,11 @@ class Transformer(Seq2Seq):
         source_symbols: int,
         target_symbols: int,
         *,
-        d_model: int,
-        num_heads: int,
-        num_layers: int,
-        d_ff: int,
-        dropout: float,
+        d_model: PositiveInt,
+        num_heads: PositiveInt,
+        num_layers: PositiveInt,
+        d_ff: PositiveInt,
+        dropout: Fraction,
         norm: Literal["pre", "post"],
         tied: bool,
         positions: Callable[[int, int], Positions],

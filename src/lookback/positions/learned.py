@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lookback.positions.base import Positions
+from lookback.rules import PositiveInt
 
 
 class Learned(Positions):
@@ -17,7 +18,7 @@ class Learned(Positions):
         max_length: number of places, marks included.
     """
 
-    def __init__(self, d_model: int, num_heads: int, *, max_length: int) -> None:
+    def __init__(self, d_model: int, num_heads: int, *, max_length: PositiveInt) -> None:
         super().__init__(d_model, num_heads)
         self.max_length = max_length
         self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)

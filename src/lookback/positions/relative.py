@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lookback.positions.base import Positions
+from lookback.rules import PositiveInt
 
 
 class Relative(Positions):
@@ -19,7 +20,7 @@ class Relative(Positions):
 
     crosses = True
 
-    def __init__(self, d_model: int, num_heads: int, *, clip: int) -> None:
+    def __init__(self, d_model: int, num_heads: int, *, clip: PositiveInt) -> None:
         super().__init__(d_model, num_heads)
         self.clip = clip
         self.table = nn.Parameter(torch.zeros(num_heads, 2 * clip + 1))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from lookback.positions.base import Positions
+from lookback.rules import PositiveFloat
 
 
 def turn(x: Tensor, index: Tensor, base: float) -> Tensor:
@@ -39,7 +40,7 @@ class Rotary(Positions):
         ValueError: if the width of a head is odd.
     """
 
-    def __init__(self, d_model: int, num_heads: int, *, base: float) -> None:
+    def __init__(self, d_model: int, num_heads: int, *, base: PositiveFloat) -> None:
         super().__init__(d_model, num_heads)
         if self.head_width % 2 != 0:
             raise ValueError(

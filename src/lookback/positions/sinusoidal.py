@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lookback.positions.base import Positions
+from lookback.rules import PositiveFloat
 
 
 def waves(index: Tensor, d_model: int, base: float) -> Tensor:
@@ -33,7 +34,7 @@ class Sinusoidal(Positions):
         base: see `waves`.
     """
 
-    def __init__(self, d_model: int, num_heads: int, *, base: float) -> None:
+    def __init__(self, d_model: int, num_heads: int, *, base: PositiveFloat) -> None:
         super().__init__(d_model, num_heads)
         self.base = base
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from lookback.rules import PositiveInt
 from lookback.tokens import FIRST_SYMBOL, Vocabulary
 
 Ids = NDArray[np.int64]
@@ -28,7 +29,7 @@ class Task(ABC):
         ValueError: if there are no such letters.
     """
 
-    def __init__(self, *, alphabet_size: int) -> None:
+    def __init__(self, *, alphabet_size: PositiveInt) -> None:
         if not 1 <= alphabet_size <= len(ALPHABET):
             raise ValueError(f"alphabet_size must be 1 to {len(ALPHABET)}, but is {alphabet_size}")
         self.alphabet_size = alphabet_size

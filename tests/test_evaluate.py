@@ -1,0 +1,134 @@
+"""Evaluation by length, on models whose answers are known."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lookback.attention import Maps
+from lookback.data import collate, held_out
+from lookback.evaluate import EvaluateSettings, Validation, evaluate, evaluate_length, validate, validation_batch
+from lookback.models.base import Memory, Seq2Seq, State
+from lookback.tasks.copy import Copy
+from lookback.tasks.reverse import Reverse
+from lookback.tokens import EOS
+
+SETTINGS = EvaluateSettings(lengths=[1, 3, 6], strings=9, extra_tokens=4)
+SYMBOLS = 30
+
+
+class Copier(Seq2Seq):
+    """Copies its source; free-running it writes the symbol after the one it was given, so a slip lasts."""
+
+    def __init__(self, slip_at: int = -1, never_ends: bool = False) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+        self.slip_at = slip_at
+        self.never_ends = never_ends
+
+    def encode(self, source: Tensor, lengths: Tensor, maps: Maps | None = None) -> Memory:
+        return Memory(source, lengths)
+
+    def _write(self, memory: Memory, place: int) -> Tensor:
+        following = memory.states[:, min(place + 1, memory.states.shape[1] - 1)].clone()
+        if place == self.slip_at:
+            following = torch.where(following == EOS, following, 4 + (following - 4 + 1) % 26)
+        if self.never_ends:
+            following = following.masked_fill(following == EOS, 5)
+        return torch.nn.functional.one_hot(following, SYMBOLS).float()
+
+    def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
+        return torch.stack([self._write(memory, place) for place in range(target.shape[1])], dim=1)
+
+    def start(self, memory: Memory, max_length: int) -> State:
+        return State(memory, 0, {})
+
+    def step(self, token: Tensor, state: State) -> Tensor:
+        state.length += 1
+        return self._write(state.memory, state.length - 1)
+
+
+def test_a_model_that_copies_is_right_everywhere() -> None:
+    rows = evaluate(Copier(), Copy(alphabet_size=26), SETTINGS, "test")
+    assert [row.length for row in rows] == [1, 3, 6]
+    for row in rows:
+        assert (row.exact_match, row.token_accuracy, row.teacher_forced, row.cut_off) == (1.0, 1.0, 1.0, 0.0)
+        assert row.strings == 9
+        assert row.example.right
+    assert [row.held_out for row in rows] == [False, True, True]
+
+
+def test_one_wrong_symbol_a_row_costs_the_row_and_one_token() -> None:
+    row = evaluate_length(Copier(slip_at=2), Copy(alphabet_size=26), SETTINGS, "test", 6)
+    assert row.exact_match == 0.0
+    assert row.token_accuracy == pytest.approx(6 / 7)  # six symbols and EOS
+    assert row.teacher_forced == pytest.approx(6 / 7)
+    assert [wrong for _, wrong in row.example.marked()] == [False, False, True, False, False, False]
+
+
+def test_outputs_that_do_not_end_are_wrong_and_counted() -> None:
+    row = evaluate_length(Copier(never_ends=True), Copy(alphabet_size=26), SETTINGS, "test", 3)
+    assert row.exact_match == 0.0
+    assert row.cut_off == 1.0
+    assert len(row.example.wrote) == 4 + 4  # the answer's length with EOS, and extra_tokens
+    assert not row.example.ended
+
+
+def test_the_example_is_the_first_wrong_one() -> None:
+    task = Copy(alphabet_size=26)
+    row = evaluate_length(Copier(), Reverse(alphabet_size=26), SETTINGS, "test", 6)
+    first = task.source_vocabulary.decode(held_out(task, 6, 9, "test")[0].tolist())
+    assert row.example.source == first
+    assert not row.example.right
+
+
+def test_the_same_strings_are_used_whatever_the_random_state() -> None:
+    texts = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        texts.append([r.example.source for r in evaluate(Copier(), Copy(alphabet_size=26), SETTINGS, "test")])
+    assert texts[0] == texts[1]
+
+
+def test_validation_and_test_strings_differ() -> None:
+    task = Copy(alphabet_size=26)
+    one, two = ({tuple(row) for row in held_out(task, 5, 50, split)} for split in ("validation", "test"))
+    assert not one & two
+
+
+def test_the_validation_batch_has_one_string_for_each_length_asked() -> None:
+    batch = validation_batch(Copy(alphabet_size=26), [3, 5, 3, 4])
+    assert sorted(batch.source_lengths.tolist()) == [5, 5, 6, 7]
+    assert len({tuple(row) for row in batch.source.tolist()}) == 4
+
+
+def test_validation_scores_freely_and_by_teacher_forcing() -> None:
+    task = Copy(alphabet_size=26)
+    batch = validation_batch(task, [3, 4, 5, 6])
+    result, examples = validate(Copier(slip_at=3), task, batch, 4, 2)
+    assert result.exact_match == 0.25  # only the string of length 3 has no fourth symbol
+    assert result.token_accuracy == pytest.approx(1 - 3 / (4 + 5 + 6 + 7))
+    assert [len(example.source) for example in examples] == [3, 5]
+
+
+def test_the_loss_of_validation_is_the_mean_over_real_tokens() -> None:
+    task = Copy(alphabet_size=26)
+    batch = collate(task, held_out(task, 3, 2, "validation"))
+    result, _ = validate(Copier(), task, batch, 4, 1)
+    one_hot = torch.nn.functional.one_hot(torch.tensor(5), SYMBOLS).float()
+    assert result.loss == pytest.approx(-torch.log_softmax(one_hot, 0)[5].item())
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "better"),
+    [
+        (Validation(0.9, 0.5, 0.5), Validation(0.1, 0.9, 0.4), True),
+        (Validation(0.1, 0.9, 0.4), Validation(0.9, 0.5, 0.5), False),
+        (Validation(0.1, 0.5, 0.5), Validation(0.2, 0.5, 0.5), True),
+        (Validation(0.2, 0.5, 0.5), Validation(0.2, 0.5, 0.5), False),
+        (Validation(0.2, 0.5, 0.0), None, True),
+    ],
+)
+def test_exact_match_decides_what_is_best_and_then_the_loss(
+    new: Validation, old: Validation | None, better: bool
+) -> None:
+    assert new.better_than(old) is better

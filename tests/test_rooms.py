@@ -1,0 +1,129 @@
+"""The house rules: imports only go down, and each outside library has one room."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "lookback"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+LEVELS = {
+    "lesson": 0,
+    "tokens": 0,
+    "masks": 0,
+    "rules": 0,
+    "positions.base": 0,
+    "attention": 1,
+    "positions": 1,
+    "tasks.base": 1,
+    "tasks": 2,
+    "data": 2,
+    "models.base": 2,
+    "models": 3,
+    "metrics": 2,
+    "decode": 3,
+    "checkpoint": 3,
+    "evaluate": 4,
+    "figures": 4,
+    "peers": 4,
+    "board": 5,
+    "train": 5,
+    "terminal": 6,
+    "config": 6,
+    "command_line": 7,
+    "experiment": 8,
+    "benchmark": 9,
+}
+ONLY_IN = {
+    "tensorboard": {"board"},
+    "hydra": {"command_line"},
+    "omegaconf": {"config", "command_line"},
+    "pydantic": {"config"},
+    "annotated_types": {"rules"},
+    "matplotlib": {"figures", "board"},
+    "rich": {"terminal", "experiment", "benchmark"},
+}
+
+
+def room(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def level(name: str) -> int:
+    return LEVELS[name] if name in LEVELS else LEVELS[name.split(".", maxsplit=1)[0]]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import hides where it goes"
+            assert node.module is not None
+            if node.module in ("lookback", "torch.utils"):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=room)
+def test_imports_only_go_down(path: Path) -> None:
+    if path.name == "__init__.py":
+        assert not imports(path)
+        return
+    for name in imports(path):
+        if name.startswith("lookback."):
+            target = name.removeprefix("lookback.")
+            assert level(target) < level(room(path)), f"{room(path)} must not import {target}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=room)
+def test_each_outside_library_stays_in_its_room(path: Path) -> None:
+    for name in imports(path):
+        package = "tensorboard" if "tensorboard" in name else name.split(".")[0]
+        if package in ONLY_IN:
+            assert room(path) in ONLY_IN[package], f"{room(path)} must not import {package}"
+
+
+def test_the_lesson_needs_only_numpy() -> None:
+    outside = {name.split(".")[0] for name in imports(SOURCE / "lesson.py")} - set(sys.stdlib_module_names)
+    assert outside == {"numpy"}
+
+
+def test_tasks_never_import_models() -> None:
+    for path in (SOURCE / "tasks").glob("*.py"):
+        assert not any("models" in name for name in imports(path))
+
+
+def test_no_positions_are_told_apart_by_name() -> None:
+    for name in ("attention.py", "models/transformer.py"):
+        text = (SOURCE / name).read_text(encoding="utf-8").lower()
+        for kind in ("sinusoidal", "rotary", "alibi", "relative", "learned"):
+            code = [line for line in text.splitlines() if kind in line and "if " in line]
+            assert not code
+
+
+@pytest.mark.parametrize("path", FILES, ids=room)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 280
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.name)
+def test_scripts_are_thin(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").count("\n") <= 60
+
+
+def test_the_formula_stands_first_in_its_file() -> None:
+    for name, first in (("attention.py", "attend"), ("lesson.py", "softmax")):
+        nodes = ast.parse((SOURCE / name).read_text(encoding="utf-8")).body
+        functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        assert functions[0] == first

@@ -1,0 +1,64 @@
+"""Tasks do what their docstrings say, and every task yaml makes one."""
+
+import re
+
+import numpy as np
+import pytest
+
+from lookback import command_line, config
+from lookback.tasks.base import Task
+from lookback.tasks.copy import Copy
+from lookback.tasks.reverse import Reverse
+from lookback.tasks.sort import Sort
+from lookback.tokens import FIRST_SYMBOL
+
+YAMLS = sorted(path.stem for path in (command_line.CONFIGS / "task").glob("*.yaml"))
+
+
+def make(name: str) -> Task:
+    return config.build(command_line.compose("train", [f"task={name}"])).task()
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_the_examples_of_the_docstring_hold(name: str) -> None:
+    task = make(name)
+    examples = re.findall(r"^ *(\w+) -> (\w+)$", type(task).__doc__ or "", re.MULTILINE)
+    assert len(examples) >= 2
+    for source, target in examples:
+        ids = np.array(task.source_vocabulary.encode(source))
+        assert "".join(task.target_vocabulary.decode(task.target(ids))) == target
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_the_alignment_points_at_the_symbol_that_is_written(name: str) -> None:
+    task = make(name)
+    for length in (1, 2, 5, 11):
+        source = task.sample(np.random.default_rng(length), length)
+        alignment = task.alignment(source)
+        if alignment is not None:
+            assert np.array_equal(source[alignment], task.target(source))
+
+
+def test_sort_keeps_equal_letters_in_order() -> None:
+    task = Sort(alphabet_size=3)
+    alignment = task.alignment(np.array([6, 4, 6, 4]))
+    assert alignment.tolist() == [1, 3, 0, 2]
+
+
+def test_samples_use_every_letter_about_equally() -> None:
+    task = Copy(alphabet_size=5)
+    drawn = task.sample(np.random.default_rng(0), 5000)
+    counts = np.bincount(drawn)[FIRST_SYMBOL:]
+    assert len(counts) == 5
+    assert drawn.min() == FIRST_SYMBOL
+    assert np.abs(counts - 1000).max() < 150  # five standard deviations
+
+
+def test_the_number_of_sources_is_a_power() -> None:
+    assert Reverse(alphabet_size=26).num_sources(2) == 676
+
+
+@pytest.mark.parametrize("size", [0, 63])
+def test_an_alphabet_that_does_not_exist_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=f"^alphabet_size must be 1 to 62, but is {size}$"):
+        Copy(alphabet_size=size)

@@ -1,0 +1,134 @@
+"""What a person reads in the terminal."""
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from lookback import terminal
+from lookback.board import Probe, make_probe
+from lookback.evaluate import Example, LengthScore, Validation
+from lookback.tasks.reverse import Reverse
+from lookback.train import StepRecord
+
+RIGHT = Example(list("abc"), list("cba"), list("cba"), True)
+
+
+def console(encoding: str = "utf-8", *, live: bool = False) -> tuple[Console, io.BytesIO]:
+    stream = io.BytesIO()
+    file = io.TextIOWrapper(stream, encoding=encoding, write_through=True)
+    return Console(file=file, width=80, force_terminal=live, highlight=False), stream
+
+
+def score(length: int, **changes: float | bool) -> LengthScore:
+    values = {"held_out": True, "exact_match": 0.5, "token_accuracy": 0.75, "teacher_forced": 0.875, "cut_off": 0.0}
+    return LengthScore(length=length, strings=200, example=RIGHT, **{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrote", "ended", "marks", "verdict"),
+    [
+        ("cba", True, None, "right"),
+        ("cxa", True, "         ^", "1 wrong"),
+        ("cb", True, None, "ended 1 too early"),
+        ("cbaba", True, "           ^^", "2 wrong, ended 2 too late"),
+        ("cbb", False, "          ^", "1 wrong, did not end by itself"),
+        ("", True, None, "ended 3 too early"),
+    ],
+)
+def test_wrong_symbols_are_marked_at_their_place(wrote: str, ended: bool, marks: str | None, verdict: str) -> None:
+    out, stream = console()
+    for line in terminal.example_lines(Example(list("abc"), list("cba"), list(wrote), ended)):
+        out.print(line)
+    lines = stream.getvalue().decode().splitlines()
+    assert lines[:3] == ["source  abc", "wanted  cba", f"wrote   {wrote}   ({verdict})"]
+    assert lines[3:] == ([marks] if marks else [])
+
+
+def test_a_symbol_that_is_markup_stays_text() -> None:
+    out, stream = console()
+    for line in terminal.example_lines(Example(["[red]"], ["[/]"], ["[bold]"], True)):
+        out.print(line)
+    assert "[red]" in stream.getvalue().decode()
+    assert "[/]" in stream.getvalue().decode()
+
+
+def test_the_table_marks_what_is_beyond_training_and_what_was_seen() -> None:
+    out, stream = console()
+    scores = [score(2, held_out=False), score(20, exact_match=1.0), score(21)]
+    out.print(terminal.score_table(scores, range(1, 21)))
+    rows = [line.split() for line in stream.getvalue().decode().splitlines() if "200" in line]
+    assert [row[:3] for row in rows] == [
+        ["2", "trained", "200*"],
+        ["20", "trained", "200"],
+        ["21", "beyond", "200"],
+    ]
+    assert rows[1][3:] == ["1.000", "0.750", "0.875", "+0.125"]
+    assert any(note.startswith("* ") for note in terminal.score_notes(scores))
+    assert len(terminal.score_notes(scores[1:])) == 1
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal() -> None:
+    out, stream = console()
+    with terminal.TrainingProgress(out, 100, 0) as progress:
+        for step in range(2, 101, 2):
+            progress.update(StepRecord(step, 1.25, 0.5, 0.001, 12345.6))
+        progress.validated(100, Validation(0.5, 0.75, 0.25), True)
+    lines = stream.getvalue().decode().splitlines()
+    assert len(lines) == 21
+    assert lines[-2] == "step 100/100  loss 1.2500  token accuracy 0.500  12,346 tokens/s"
+    assert lines[-1] == "step 100: validation loss 0.5000, exact match 0.250 (best so far)"
+    assert "\x1b" not in stream.getvalue().decode()
+
+
+def test_progress_on_a_terminal_shows_loss_accuracy_speed_and_time_left() -> None:
+    out, stream = console(live=True)
+    with terminal.TrainingProgress(out, 100, 40) as progress:
+        progress.update(StepRecord(50, 1.25, 0.5, 0.001, 123456.7))
+    last = Text.from_ansi(stream.getvalue().decode()).plain.splitlines()[-1]
+    assert re.search(r"50/100 .*loss 1\.2500  token accuracy 0\.500  123,457 tokens/s (--:--|\d\d:\d\d)", last)
+
+
+def probe() -> Probe:
+    return make_probe(Reverse(alphabet_size=26), 3)
+
+
+def test_the_map_in_the_terminal_is_darkest_where_the_weight_is() -> None:
+    out, _ = console()
+    weights = np.full((4, 5), 0.01)
+    weights[[0, 1, 2, 3], [3, 2, 1, 4]] = 0.96
+    lines = terminal.heatmap(out, probe(), weights).splitlines()
+    assert len(lines) == 5
+    assert lines[0].split()[0] == "^"
+    assert lines[0].split()[-1] == lines[4].split()[0] == "$"
+    assert [line.index("█") for line in lines[1:]] == [9, 7, 5, 11]
+
+
+def test_the_map_can_be_printed_where_there_are_only_plain_characters() -> None:
+    out, stream = console("ascii")
+    weights = np.full((4, 5), 0.01)
+    weights[0, 0] = 1.0
+    out.print(terminal.heatmap(out, probe(), weights), markup=False)
+    assert "#" in stream.getvalue().decode("ascii")
+
+
+def test_paths_are_shown_as_one_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert terminal.shown_path(tmp_path / "runs" / "a") == "runs/a"
+    assert terminal.shown_path(tmp_path / "my runs") == "'my runs'"
+    assert terminal.shown_path(Path("/elsewhere")) == "/elsewhere"
+
+
+def test_the_report_ends_with_the_folder_and_the_command(tmp_path: Path) -> None:
+    out, stream = console()
+    maps = {"cross/layer0": np.full((2, 4, 5), 0.2)}
+    terminal.report(out, [score(5), score(30)], range(1, 21), probe(), maps, tmp_path)
+    lines = stream.getvalue().decode().splitlines()
+    assert lines[-2] == f"run folder   {tmp_path}"
+    assert lines[-1].endswith(f"/tensorboard --logdir {tmp_path} --samples_per_plugin images=500")
+    assert "length 30, beyond training" in lines
+    assert any(line.startswith("cross/layer0 head") for line in lines)
