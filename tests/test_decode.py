@@ -56,6 +56,12 @@ def test_a_row_that_never_ends_is_cut_at_the_cap_and_marked() -> None:
     assert ended == [False, True]
 
 
+def test_a_cap_of_zero_writes_nothing() -> None:
+    tokens, ended, _ = decode([[5], [6, EOS]], 0)
+    assert tokens == [[], []]
+    assert ended == [False, False]
+
+
 def test_each_step_reads_the_symbol_written_before_it() -> None:
     _, _, model = decode([[5, 6, EOS]], 10)
     assert model.read == [[BOS], [5], [6]]

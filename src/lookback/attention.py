@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lookback.positions.base import Positions
+from lookback.rules import head_width
 
 
 def attend(
@@ -31,13 +32,15 @@ def attend(
     Returns:
         context (batch, heads, query, head_width) and weights (batch, heads, query, key). Each row of weights
         sums to 1 and is exactly 0 where the mask is False. A row that may look nowhere has weights 0 and
-        context 0, and finite gradients.
+        context 0, and finite gradients. Context has the dtype of value; weights that of query and key, or of the
+        bias if that is wider; under autocast, what autocast makes of them. Dividing before the product keeps
+        float16 from overflowing.
 
     Raises:
         ValueError: if the mask is not boolean or not 4-d.
     """
     check_mask(mask)
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (batch, heads, query, key)
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # (batch, heads, query, key)
     if bias is not None:
         scores = scores + bias
     if mask is not None:
@@ -126,11 +129,8 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, num_heads: int, place: str = "attention") -> None:
         super().__init__()
-        if d_model % num_heads != 0:
-            raise ValueError(
-                f"d_model must be a multiple of num_heads, but is {d_model} with num_heads {num_heads}"
-            )
         self.num_heads = num_heads
+        self.head_width = head_width(d_model, num_heads)
         self.place = place
         self.query_projection = nn.Linear(d_model, d_model)
         self.key_projection = nn.Linear(d_model, d_model)
@@ -139,8 +139,8 @@ class MultiHeadAttention(nn.Module):
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(batch, length, d_model) -> (batch, heads, length, head_width)."""
-        batch, length, d_model = x.shape
-        return x.view(batch, length, self.num_heads, d_model // self.num_heads).transpose(1, 2)
+        batch, length, _ = x.shape
+        return x.view(batch, length, self.num_heads, self.head_width).transpose(1, 2)
 
     def keys_values(self, x: Tensor, positions: Positions, index: Tensor) -> KeyValue:
         """Project what is looked at; a decoder keeps the result between steps.

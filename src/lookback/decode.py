@@ -53,9 +53,11 @@ def greedy(model: Seq2Seq, source: Tensor, lengths: Tensor, max_tokens: int) -> 
         state = model.start(model.encode(source, lengths), cap)
         token = torch.full_like(lengths, BOS)
         ended = torch.zeros_like(lengths, dtype=torch.bool)
-        tokens: list[Tensor] = []
-        while len(tokens) < cap and not bool(ended.all()):
+        tokens = torch.full((len(lengths), cap), PAD, device=lengths.device)  # (batch, steps)
+        steps = 0
+        while steps < cap and not bool(ended.all()):
             token = model.step(token, state).argmax(dim=-1).masked_fill(ended, PAD)
-            tokens.append(token)
+            tokens[:, steps] = token
             ended = ended | (token == EOS)
-    return Decoded(torch.stack(tokens, dim=1), ended)
+            steps += 1
+    return Decoded(tokens[:, :steps], ended)

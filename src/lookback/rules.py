@@ -1,4 +1,7 @@
-"""Ranges of settings, written as types, so that a signature says what it accepts and `config.py` can check it."""
+"""Ranges of settings, written as types, so that a signature says what it accepts and `config.py` can check it.
+
+And the one rule that more than one room needs.
+"""
 
 from typing import Annotated
 
@@ -10,3 +13,14 @@ PositiveFloat = Annotated[float, Gt(0.0)]
 NonNegativeFloat = Annotated[float, Ge(0.0)]
 Fraction = Annotated[float, Ge(0.0), Lt(1.0)]
 Lengths = Annotated[list[PositiveInt], MinLen(1)]
+
+
+def head_width(d_model: int, num_heads: int) -> int:
+    """The width of each attention head.
+
+    Raises:
+        ValueError: if d_model is not a multiple of num_heads.
+    """
+    if d_model % num_heads != 0:
+        raise ValueError(f"d_model must be a multiple of num_heads, but is {d_model} with num_heads {num_heads}")
+    return d_model // num_heads

@@ -1,7 +1,7 @@
 """The four control tokens, and how symbols become integer ids.
 
-Every vocabulary starts with the same four control ids. User text can never yield one: `encode` looks
-symbols up among the vocabulary's own symbols only, so a word that happens to read "<eos>" is a word.
+Every vocabulary starts with the same four control ids. User text can never yield PAD, BOS or EOS: `encode` looks
+symbols up among the vocabulary's own only, so a word that happens to read "<eos>" is a word, or UNK.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,5 +37,14 @@ class Vocabulary:
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Return the text of each id; control ids read as their names, such as `<eos>`."""
-        return [CONTROL_NAMES[i] if i < FIRST_SYMBOL else self.symbols[i - FIRST_SYMBOL] for i in ids]
+        """Return the text of each id; control ids read as their names, such as `<eos>`.
+
+        Raises:
+            ValueError: if there is no such id.
+        """
+        texts = (*CONTROL_NAMES, *self.symbols)
+        ids = list(ids)
+        for i in ids:
+            if not 0 <= i < len(texts):
+                raise ValueError(f"an id must be 0 to {len(texts) - 1}, but is {i}")
+        return [texts[i] for i in ids]

@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from lookback.rules import head_width
+
 
 class Positions(nn.Module):
     """A position encoding: subclasses open the door they need, and say no more than that.
@@ -12,6 +14,9 @@ class Positions(nn.Module):
     Args:
         d_model: width of the embeddings.
         num_heads: number of attention heads, each of width d_model / num_heads.
+
+    Raises:
+        ValueError: if d_model is not a multiple of num_heads.
 
     Attributes:
         crosses: whether `rotate` and `bias` have something to say in cross-attention, where queries are
@@ -26,7 +31,7 @@ class Positions(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.num_heads = num_heads
-        self.head_width = d_model // num_heads
+        self.head_width = head_width(d_model, num_heads)
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:
         """Door 1, before the first layer: mix positions into embeddings.
