@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from conftest import TINY, train
 from lookback import checkpoint, command_line, config, experiment
+from lookback.board import Board
 from lookback.decode import greedy
 from lookback.evaluate import validation_batch
 from lookback.train import Trainer
@@ -191,6 +192,18 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_keeps_the_last
 def test_a_learning_rate_far_too_high_stops_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / "run", "train.learning_rate=1e30") == 1
     assert "loss is not finite at step" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_end_the_training(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no fonts")
+
+    monkeypatch.setattr(Board, "attention", fail)
+    assert train(tmp_path / "run") == 0
+    assert "no picture at step 5: no fonts" in capsys.readouterr().out
+    assert same_bits(tiny_run, tmp_path / "run")
 
 
 def test_an_unexpected_error_is_in_the_summary_and_not_hidden(

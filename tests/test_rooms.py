@@ -15,6 +15,8 @@ LEVELS = {
     "tokens": 0,
     "masks": 0,
     "rules": 0,
+    "machine": 0,
+    "stop": 0,
     "positions.base": 1,
     "attention": 2,
     "positions": 2,

@@ -2,12 +2,10 @@
 
 import json
 import re
-import resource
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -18,7 +16,9 @@ from lookback.board import Board, make_probe, save_maps
 from lookback.config import Config, ConfigError, Problem
 from lookback.data import Batch, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate, validate, validation_batch
+from lookback.machine import peak_memory_mib
 from lookback.models.base import Seq2Seq
+from lookback.stop import Stop
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
@@ -51,32 +51,6 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
-
-
-class Stop:
-    """Remembers Ctrl-C and SIGTERM until the running step is done; a second Ctrl-C ends at once."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[int, Any] = {}
-
-    def __call__(self) -> bool:
-        """Whether to stop."""
-        return self.signal != 0
-
-    def __enter__(self) -> "Stop":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._remember)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
 
 
 class Run:
@@ -146,7 +120,7 @@ class Run:
             "best_step": self.best_step,
             "train_seconds": round(self.trainer.seconds, 3),
             "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
-            "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "peak_memory_mib": round(peak_memory_mib(), 1),
             "exact_match": {str(row.length): row.exact_match for row in scores},
             "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
             "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
@@ -183,7 +157,10 @@ class Run:
             self.progress.update(records[-1])
 
     def _draw(self) -> None:
-        self.board.attention(self.trainer.step, self.model, self.probes)
+        try:
+            self.board.attention(self.trainer.step, self.model, self.probes)
+        except Exception as error:  # a picture must never end a training
+            self.console.print(f"no picture at step {self.trainer.step}: {error}", markup=False)
 
     def _validate(self) -> None:
         self._log()
@@ -251,9 +228,9 @@ def run(loaded: Config, folder: Path, resume: bool) -> int:
     if resume and this.trainer.step == loaded.train.steps and this.status() == "finished":
         this.console.print(f"{terminal.shown_path(folder)} has finished already; more: train.steps=NUMBER")
         return 0
-    loaded.save(folder / "config.yaml")
-    this.summarise("running")
-    with Board(folder, this.trainer.step) as board, Stop() as stop:
+    with Stop() as stop, Board(folder, this.trainer.step) as board:
+        loaded.save(folder / "config.yaml")
+        this.summarise("running")
         try:
             this.train(board, stop)
             scores = [] if stop() else this.finish(board)

@@ -1,0 +1,33 @@
+"""Ending a run politely."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class Stop:
+    """Remembers Ctrl-C and SIGTERM until the running step is done; a second Ctrl-C ends at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.signal != 0
+
+    def __enter__(self) -> "Stop":
+        if threading.current_thread() is threading.main_thread():  # no other thread may listen to signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
