@@ -56,7 +56,6 @@ def test_symbols_that_occur_twice_are_refused_and_named() -> None:
         Vocabulary(["d", "b", "a", "b", "d"])
 
 
-
 @pytest.mark.parametrize("wrong", [-1, 6])
 def test_an_id_that_does_not_exist_is_refused(wrong: int) -> None:
     with pytest.raises(ValueError, match=f"^an id must be 0 to 5, but is {wrong}$"):

@@ -103,6 +103,7 @@ class Trainer:
             lr=settings.learning_rate,
             betas=(0.9, settings.beta2),
             weight_decay=settings.weight_decay,
+            fused=True,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.precision == "float16")
         self._pending: list[tuple[int, Tensor, Tensor, Tensor, float]] = []

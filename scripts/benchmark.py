@@ -1,0 +1,47 @@
+"""Time our training step against nn.Transformer: `python scripts/benchmark.py --help`."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from lookback import benchmark
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, but is {text}")
+    return int(text)
+
+
+def main() -> int:
+    """Measure, print a table, and write what was measured if asked to."""
+    parser = argparse.ArgumentParser(
+        description="Time our training step against nn.Transformer, on the CPU.",
+        epilog="Other programs disturb the threads; OMP_NUM_THREADS=1 before the command gives steadier ratios.",
+    )
+    parser.add_argument("--rounds", type=positive, default=15, help="timed rounds (default %(default)s)")
+    parser.add_argument("--steps", type=positive, default=10, help="steps in a round (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write every round's numbers there")
+    arguments = parser.parse_args()
+    if arguments.json and not arguments.json.parent.is_dir():
+        parser.error(f"argument --json: no such folder: {arguments.json.parent}")
+    try:
+        report = benchmark.measure(arguments.rounds, arguments.steps)
+        Console().print(benchmark.table(report))
+        if arguments.json:
+            arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The peers do what torch does, and copying makes them equal or says why it cannot."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from lookback.models.transformer import Transformer
+from lookback.peers import TorchTransformer, copy_weights, our_names
+from lookback.positions.alibi import Alibi
+from lookback.positions.none import NoPositions
+from lookback.positions.rotary import Rotary
+from lookback.positions.sinusoidal import Sinusoidal
+
+SIZES: dict[str, Any] = {
+    "d_model": 12,
+    "num_heads": 3,
+    "num_layers": 2,
+    "d_ff": 20,
+    "dropout": 0.0,
+    "norm": "pre",
+    "positions": partial(Sinusoidal, base=10_000.0),
+}
+BATCH = (
+    torch.tensor([[1, 5, 2, 0, 0], [1, 6, 7, 8, 2]]),  # source
+    torch.tensor([3, 5]),  # lengths
+    torch.tensor([[1, 7, 8], [1, 9, 2]]),  # target
+)
+
+
+def ours(**changes: object) -> Transformer:
+    return Transformer(13, 17, **(SIZES | {"tied": False} | changes))
+
+
+def theirs(**changes: object) -> TorchTransformer:
+    return TorchTransformer(13, 17, **(SIZES | changes))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_every_parameter_of_ours_has_one_place_in_theirs(norm: str) -> None:
+    names = [part for name, _ in theirs(norm=norm).named_parameters() for part in our_names(name)]
+    assert sorted(names) == sorted(name for name, _ in ours(norm=norm).named_parameters())
+
+
+def test_the_packed_projection_holds_query_key_and_value_in_torchs_order() -> None:
+    our, their = ours(), theirs()
+    copy_weights(our, their)
+    packed = their.get_parameter("transformer.decoder.layers.1.multihead_attn.in_proj_weight").chunk(3)
+    for part, name in zip(packed, ("query", "key", "value"), strict=True):
+        torch.testing.assert_close(part, our.get_parameter(f"decoder.1.cross_attention.{name}_projection.weight"))
+
+
+def test_training_the_copy_leaves_the_original_as_it_was() -> None:
+    our, their = ours(), theirs()
+    before = {name: value.clone() for name, value in our.state_dict().items()}
+    copy_weights(our, their)
+    with torch.no_grad():
+        for parameter in their.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(our.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_layers": 1}, "num_layers must be the same in both models, but is 2 in ours and 1 in theirs"),
+        ({"num_heads": 4}, "num_heads must be the same in both models, but is 3 in ours and 4 in theirs"),
+        ({"norm": "post"}, "norm must be the same in both models, but is pre in ours and post in theirs"),
+        (
+            {"positions": NoPositions},
+            "positions must be the same in both models, but is Sinusoidal in ours and NoPositions in theirs",
+        ),
+        (
+            {"d_ff": 1},
+            "transformer.encoder.layers.0.linear1.weight must have the same shape in both models, "
+            "but has (20, 12) in ours and (1, 12) in theirs",
+        ),
+    ],
+)
+def test_copying_between_different_models_is_refused_with_both_values(
+    changes: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (the whole sentence is compared)
+        copy_weights(ours(), theirs(**changes))
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("positions", "name"), [(Alibi, "Alibi"), (partial(Rotary, base=10_000.0), "Rotary")])
+def test_positions_that_torch_has_no_door_for_are_refused(positions: object, name: str) -> None:
+    rule = f"^nn.Transformer can only add positions to embeddings, but {name} turns or biases attention$"
+    with pytest.raises(ValueError, match=rule):
+        theirs(positions=positions)
+
+
+def test_dropout_of_everything_leaves_the_peer_a_residual_path_of_zeros() -> None:
+    model = theirs(dropout=1.0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    logits = model(*BATCH)  # the last norm turns zeros into its bias
+    expected = model.output(model.get_parameter("transformer.decoder.norm.bias"))
+    torch.testing.assert_close(logits, expected.expand(2, 3, 17), rtol=0, atol=1e-5)
+
+
+def test_the_peer_predicts_without_dropout() -> None:
+    dropped, plain = theirs(dropout=0.3), theirs()
+    plain.load_state_dict(dropped.state_dict())
+    assert not torch.allclose(dropped(*BATCH), plain(*BATCH))
+    torch.testing.assert_close(dropped.eval()(*BATCH), plain(*BATCH))
+
+
+def test_torch_is_told_true_where_a_key_is_hidden() -> None:
+    model, told = theirs(), {}
+
+    def listen(module: object, arguments: object, keywords: dict[str, Any]) -> None:
+        told.update(keywords)
+
+    model.transformer.register_forward_pre_hook(listen, with_kwargs=True)
+    model(*BATCH)
+    padding = torch.tensor([[False, False, False, True, True], [False, False, False, False, False]])
+    future = torch.tensor([[False, True, True], [False, False, True], [False, False, False]])
+    for name, expected in {
+        "src_key_padding_mask": padding,
+        "memory_key_padding_mask": padding,
+        "tgt_mask": future,
+    }.items():
+        torch.testing.assert_close(told[name], expected, msg=name)
+    assert told["tgt_is_causal"] is True  # without the hint torch takes a slower way
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_peer_keeps_the_padded_width_when_it_predicts(norm: str) -> None:
+    model = theirs(norm=norm, num_heads=2).eval()  # torch takes its shortcuts with an even number only
+    source = torch.tensor([[1, 5, 2, 0, 0, 0]])
+    with torch.no_grad():
+        states = model.transformer.encoder(
+            model.source_embedding(source), src_key_padding_mask=torch.arange(6)[None] >= 3
+        )
+    assert states.shape == (1, 6, 12)
