@@ -7,7 +7,7 @@ import html
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -215,7 +215,9 @@ def save_maps(folder: Path, model: Seq2Seq, probes: list[Probe]) -> None:
         arrays[f"probe{number}/written"] = np.array(probe.written)
         for place, weights in probe.watch(model).items():
             arrays[f"probe{number}/{place}"] = weights
-            picture = MapPicture([probe.panel(place)] * len(weights)).draw(list(weights))
+            frame = probe.panel(place)
+            panels = [replace(frame, title=f"head {head} on {frame.title}") for head in range(len(weights))]
+            picture = MapPicture(panels).draw(list(weights))
             name = f"probe{number}_{place.replace('/', '_')}.png"
             imsave(folder / name, picture)
     np.savez_compressed(folder / "maps.npz", **arrays)

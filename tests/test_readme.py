@@ -1,0 +1,78 @@
+"""README says what is there."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def general(tag: str) -> str:
+    """A tag with its numbers as in README's example: length 20, layer 0, head 0, kind cross."""
+    tag = re.sub(r"length/\d+", "length/20", tag).removesuffix("/text_summary")
+    return re.sub(r"attention/\w+/layer\d+/head\d+", "attention/cross/layer0/head0", tag)
+
+
+def test_every_tag_of_a_run_is_explained(tiny_run: Path) -> None:
+    read = EventAccumulator(str(tiny_run))
+    read.Reload()
+    tags = read.Tags()
+    found = {general(tag) for kind in ("scalars", "images", "tensors") for tag in tags[kind]}
+    assert len(found) == 11
+    for tag in found:
+        assert f"`{tag}`" in README
+
+
+def test_every_entry_of_the_summary_is_named(tiny_run: Path) -> None:
+    for name in json.loads((tiny_run / "summary.json").read_text()):
+        assert f"`{name}`" in README
+
+
+def test_every_file_is_on_the_map() -> None:
+    for path in (ROOT / "src" / "lookback").rglob("*.py"):
+        if path.stem != "__init__":
+            assert re.search(rf"`([\w/]*/)?{path.stem}(\.py)?`", README), path
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert len(links) >= 4
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_the_first_link_is_the_formula() -> None:
+    first = re.search(r"\]\(([^)]+)\)", README)
+    assert first is not None
+    assert first[1] == "src/lookback/attention.py"
+
+
+def test_the_board_command_shows_every_image() -> None:
+    assert "--samples_per_plugin images=500" in README
+    assert "--samples_per_plugin images=500" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_every_dependency_has_a_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    decisions = README[README.index("## Decisions") :]
+    for name in re.findall(r'^    "([a-z-]+)[>=]', text, re.MULTILINE):
+        assert name in decisions, name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "runs" / "reference").rglob("summary.json")), ids=str)
+def test_reference_results_are_of_finished_runs(path: Path) -> None:
+    assert json.loads(path.read_text())["status"] == "finished"
+
+
+def test_the_table_of_results_is_what_the_reference_runs_found() -> None:
+    rows = re.findall(r"^\| (copy|reverse) \| (\d) \| (.*) \| (\d+) \|$", README, re.MULTILINE)
+    assert len(rows) == 6
+    for number, (task, seed, cells, seconds) in enumerate(rows):
+        found = json.loads((ROOT / f"runs/reference/defaults/{number}/summary.json").read_text())
+        assert (found["task"], str(found["seed"])) == (task, seed)
+        assert [f"{value:.2f}" for value in found["exact_match"].values()] == cells.split(" | ")
+        assert f"{found['train_seconds']:.0f}" == seconds
