@@ -128,7 +128,7 @@ def test_a_probe_is_a_fixed_string_with_its_symbols() -> None:
 
 
 def test_maps_of_a_probe_have_a_row_a_query_and_sum_to_one(tiny_run: Path) -> None:
-    _, task, model = experiment.load(tiny_run)
+    task, model = experiment.load(tiny_run)
     model.train()  # dropout 0.5: maps must not show it
     maps = make_probe(task, 4).watch(model)
     assert maps["encoder_self/layer0"].shape == (3, 6, 6)

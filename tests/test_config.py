@@ -79,7 +79,7 @@ def test_the_shipped_configuration_is_built_as_written(composed: dict[str, Any])
         ),
         (
             {"data__min_length": 21},
-            "data: data.min_length must not be above data.max_length, but they are 21 and 20",
+            "data: min_length must not be above max_length, but they are 21 and 20",
         ),
         ({"task__alphabet_size": 63}, "task: alphabet_size must be 1 to 62, but is 63"),
     ],

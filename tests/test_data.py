@@ -57,7 +57,7 @@ def test_rows_stand_between_marks_and_end_in_pads() -> None:
     assert batch.source.tolist() == [[BOS, 4, 5, 6, EOS], [BOS, 7, EOS, PAD, PAD]]
     assert batch.target.tolist() == [[BOS, 6, 5, 4, EOS], [BOS, 7, EOS, PAD, PAD]]
     assert batch.source_lengths.tolist() == [5, 3]
-    assert batch.read.tolist() == [[BOS, 6, 5, 4], [BOS, 7, EOS, PAD]]
+    assert batch.decoder_input.tolist() == [[BOS, 6, 5, 4], [BOS, 7, EOS, PAD]]
     assert batch.labels.tolist() == [[6, 5, 4, EOS], [7, EOS, PAD, PAD]]
 
 
@@ -108,7 +108,5 @@ def test_asking_for_more_strings_than_there_are_ends() -> None:
 
 
 def test_a_range_turned_round_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^data.min_length must not be above data.max_length, but they are 5 and 4$"
-    ):
+    with pytest.raises(ValueError, match=r"^min_length must not be above max_length, but they are 5 and 4$"):
         DataSettings(batch_size=1, min_length=5, max_length=4)

@@ -54,7 +54,10 @@ def attend(
 def attend_fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """The context of `attend` by torch's fused kernel, which never forms the weights. Same contract, faster."""
+    """The context of `attend` by torch's fused kernel, which never forms the weights: same arguments, same errors.
+
+    That a row that may look nowhere has context 0 here too rests on torch's own rule for such rows (since 2.5).
+    """
     check_mask(mask)
     if bias is not None:
         bias = bias.to(query.dtype)
@@ -85,7 +88,7 @@ class KeyValue(NamedTuple):
     value: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
     """What the queries of one attention may look at, and where they and the keys stand.
 
@@ -153,12 +156,12 @@ class MultiHeadAttention(nn.Module):
         key = positions.rotate(self.split_heads(self.key_projection(x)), index)
         return KeyValue(key, self.split_heads(self.value_projection(x)))
 
-    def forward(self, x: Tensor, memory: KeyValue, view: View, maps: Maps | None = None) -> Tensor:
-        """Attend from x to memory.
+    def forward(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None = None) -> Tensor:
+        """Attend from x to keys and values.
 
         Args:
             x: (batch, query, d_model).
-            memory: what may be looked at, from `keys_values`.
+            keys_values: what may be looked at, from the method of that name.
             view: mask and positions.
             maps: if given, the formula runs instead of the fused kernel, and its weights are put here.
 
@@ -167,7 +170,7 @@ class MultiHeadAttention(nn.Module):
         """
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
         if maps is None:
-            context = attend_fused(query, *memory, view.mask, view.bias)
+            context = attend_fused(query, *keys_values, view.mask, view.bias)
         else:
-            context, maps[self.place] = attend(query, *memory, view.mask, view.bias)
+            context, maps[self.place] = attend(query, *keys_values, view.mask, view.bias)
         return self.output_projection(context.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

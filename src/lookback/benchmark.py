@@ -180,7 +180,7 @@ def maps(work: Work) -> list[Row]:
     def forward(watch: bool) -> None:
         for batch in batches:
             seen: Maps | None = {} if watch else None
-            model(batch.source, batch.source_lengths, batch.read, seen)
+            model(batch.source, batch.source_lengths, batch.decoder_input, seen)
 
     with evaluating(model):
         seconds = alternate(partial(forward, True), partial(forward, False), work.rounds)

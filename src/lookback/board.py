@@ -7,6 +7,7 @@ import html
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -78,7 +79,7 @@ class Probe:
         maps: Maps = {}
         batch = self.batch.to(next(model.parameters()).device)
         with evaluating(model):
-            model(batch.source, batch.source_lengths, batch.read, maps)
+            model(batch.source, batch.source_lengths, batch.decoder_input, maps)
         return {place: weights[0].float().cpu().numpy() for place, weights in maps.items()}
 
     def panel(self, place: str) -> Panel:
@@ -134,14 +135,17 @@ class Board:
     """
 
     def __init__(self, folder: Path, start: int) -> None:
-        self._metrics_path = folder / "metrics.jsonl"
-        _drop_later_lines(self._metrics_path, start)
-        self._lines = self._metrics_path.open("a", encoding="utf-8")
+        path = folder / "metrics.jsonl"
+        self._logged = _drop_later_lines(path, start)
+        self._lines = path.open("a", encoding="utf-8")
         self._writer = _make_writer(folder, start)
         self._pictures: dict[str, MapPicture] = {}
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers at a step, counted in updates done."""
+        """Log numbers at a step, counted in updates done; what an earlier process logged there stays as it is."""
+        values = {tag: value for tag, value in values.items() if (step, tag) not in self._logged}
+        if not values:
+            return
         self._lines.write(json.dumps({"step": step, **values}) + "\n")
         if self._writer:
             for tag, value in values.items():
@@ -151,8 +155,8 @@ class Board:
         """Log decoded strings as a table, wrong symbols in bold."""
         rows = ["| source | wanted | wrote | |", "|---|---|---|---|"]
         for example in examples:
-            wrote = "".join(f"**{html.escape(s)}**" if wrong else html.escape(s) for s, wrong in example.marked())
-            cells = [html.escape("".join(side)) for side in (example.source, example.wanted)]
+            wrote = "".join(f"**{_cell([s])}**" if wrong else _cell([s]) for s, wrong in example.marked())
+            cells = [_cell(example.source), _cell(example.wanted)]
             rows.append(f"| {cells[0]} | {cells[1]} | {wrote} | {example.verdict()} |")
         if self._writer:
             self._writer.add_text("samples/val", "\n".join(rows), step)
@@ -196,18 +200,30 @@ def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard 
     return SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
 
-def _drop_later_lines(path: Path, start: int) -> None:
+def _cell(symbols: Sequence[str]) -> str:
+    """Symbols as a cell of a markdown table, whatever they are."""
+    return html.escape("".join(symbols)).replace("|", "&#124;").replace("*", "&#42;")
+
+
+def _drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
+    """Keep the lines up to a step, and return what is logged at that very step."""
     if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= start]
+        return set()
+    kept, logged = [], set()
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+        with suppress(ValueError, KeyError, TypeError):  # a line that a kill or a full disk cut short
+            values = json.loads(line)
+            if line.endswith("\n") and values["step"] <= start:
+                kept.append(line)
+                logged |= {(start, tag) for tag in values if values["step"] == start}
     beside = path.with_suffix(".partial")
     beside.write_text("".join(kept), encoding="utf-8")
     beside.replace(path)
+    return logged
 
 
 def save_maps(folder: Path, model: Seq2Seq, probes: list[Probe]) -> None:
-    """Leave the final maps in `folder`: one PNG a place and head's row, and maps.npz with arrays and symbols."""
+    """Leave the final maps in `folder`: one PNG a probe and place, its heads side by side, and all in maps.npz."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {}
     for number, probe in enumerate(probes):

@@ -6,7 +6,9 @@ every problem and not only Hydra's first, the check adds unknown keys by force a
 
 import itertools
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
 VERSION_BASE = "1.3"
 MULTIRUN_FLAGS = ("-m", "--multirun")
+SIGNALS = 128  # an exit code is this and the number of the signal that ended the run
 FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, OSError)
 Run = Callable[[Config, Path, bool], int]
 
@@ -43,7 +46,7 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when left out.
 
     Returns:
-        the exit code: 0, or 1 for a failed run, 2 for a wrong command line, 130 for Ctrl-C.
+        the exit code: 0, or 1 for a failed run, 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -62,7 +65,7 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
     except (HydraException, OmegaConfBaseException) as error:
         return _report(ConfigError([Problem("command line", _first_line(error))]))
     except KeyboardInterrupt:
-        return 130
+        return SIGNALS + signal.SIGINT
 
 
 def _report(error: Exception) -> int:
@@ -107,10 +110,15 @@ def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> N
     Raises:
         ConfigError: naming every problem.
     """
-    problems: list[Problem] = []
-    for overrides in _jobs(_parse(arguments), multirun):
-        bad = [problem for problem in map(_check_group, overrides) if problem]
-        texts = [_forced(override) for override in overrides if not _check_group(override)]
+    overrides, problems = _parse(arguments)
+    if not multirun:
+        swept = [override for override in overrides if override.is_sweep_override()]
+        overrides = [override for override in overrides if override not in swept]
+        rule = "several values are a sweep: add -m, or put a list in brackets"
+        problems += [Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept]
+    for job in _jobs(overrides):
+        bad = [problem for problem in map(_check_group, job) if problem]
+        texts = [_forced(override) for override in job if not _check_group(override)]
         try:
             found = config.check(compose(name, texts))
         except (HydraException, OmegaConfBaseException) as error:
@@ -120,31 +128,25 @@ def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> N
         raise ConfigError(problems)
 
 
-def _parse(arguments: Sequence[str]) -> list[Override]:
+def _parse(arguments: Sequence[str]) -> tuple[list[Override], list[Problem]]:
+    """Read overrides, and name those that cannot be read."""
     parser = OverridesParser.create()
     parsed, problems = [], []
     for argument in arguments:
         try:
             parsed += parser.parse_overrides([argument])
         except HydraException:
-            rule = "must read key=value; put a value with spaces or any of = , # {{ in quotes: 'key=\"a value\"'"
-            problems.append(Problem(argument, rule.replace("{{", "{")))
-    if problems:
-        raise ConfigError(problems)
-    return parsed
+            rule = "must read key=value; put a value with spaces or any of = , # { in quotes: 'key=\"a value\"'"
+            problems.append(Problem(argument, rule))
+    return parsed, problems
 
 
-def _jobs(overrides: list[Override], multirun: bool) -> Iterable[list[Override]]:
+def _jobs(overrides: list[Override]) -> Iterable[list[Override]]:
     """The overrides of each job: one job, or one for each combination of swept values."""
     swept = [override for override in overrides if override.is_sweep_override()]
-    if not swept:
-        return [overrides]
-    if not multirun:
-        rule = "several values are a sweep: add -m, or put a list in brackets"
-        raise ConfigError(Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept)
-    parser = OverridesParser.create()
     fixed = [override for override in overrides if override not in swept]
     choices = [[f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] for o in swept]
+    parser = OverridesParser.create()
     return [fixed + parser.parse_overrides(list(choice)) for choice in itertools.product(*choices)]
 
 
@@ -180,6 +182,7 @@ def _first_line(error: Exception) -> str:
 
 def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
     codes: list[int] = []
+    started = time.time()
 
     def job(node: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
@@ -187,31 +190,37 @@ def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
             codes.append(run(config.build(_plain(node)), folder, False))
         except FAILURES as error:
             codes.append(_report(error))
-            _remove_empty(folder)
+            _remove_empty(folder, started)
+        if codes[-1] > SIGNALS:
+            raise KeyboardInterrupt  # ends a sweep, too
 
     argv, sys.argv = sys.argv, [sys.argv[0], *arguments]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise what goes wrong instead of printing it and leaving
+    full_error, os.environ["HYDRA_FULL_ERROR"] = os.environ.get("HYDRA_FULL_ERROR", "0"), "1"  # raise, do not print
     try:
         with _own_hydra():
             hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
+    except KeyboardInterrupt:
+        codes.append(SIGNALS + signal.SIGINT)
     finally:
-        sys.argv = argv
-    return max(codes, default=0)
+        sys.argv, os.environ["HYDRA_FULL_ERROR"] = argv, full_error
+    signals = [code for code in codes if code > SIGNALS]
+    return signals[0] if signals else max(codes, default=0)
 
 
-def _remove_empty(folder: Path) -> None:
-    """Take back a folder that nothing was put into, and the empty ones around it."""
+def _remove_empty(folder: Path, started: float) -> None:
+    """Take back a folder that was made since we started, if nothing was put into it."""
     with suppress(OSError):
-        for path in (folder, *folder.parents[:2]):
-            path.rmdir()
+        if folder.stat().st_ctime >= started:
+            folder.rmdir()
 
 
 def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
     """Go on in a run folder, with its own configuration; what was typed may change how, not what, is trained."""
     folder = Path(os.path.expandvars(folder_text.strip("\"'"))).expanduser().resolve()
     node = OmegaConf.create(config.read(folder / "config.yaml"))
-    problems = []
-    for override in _parse([argument for argument in arguments if not argument.startswith("-")]):
+    overrides, problems = _parse([argument for argument in arguments if not argument.startswith("-")])
+    problems += [Problem(a, "cannot be used when resuming") for a in arguments if a.startswith("-")]
+    for override in overrides:
         key, value = override.key_or_group, override.value()
         if key.partition(".")[0] not in ("train", "evaluate", "board"):
             problems.append(Problem(key, "cannot change when resuming; only train, evaluate and board can", value))

@@ -122,8 +122,21 @@ def build(raw: Mapping[str, Any]) -> Config:
     return Config(dict(raw), raw["seed"], _factory(raw["task"]), _factory(raw["model"]), **closed)
 
 
+def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
+    """The task, and what makes its model, of a stored configuration; its other nodes are not looked at.
+
+    Raises:
+        ConfigError: naming every problem with these two nodes.
+    """
+    problems = [problem for name, base in OPEN.items() for problem in _check_node(name, raw.get(name), base)]
+    if problems:
+        raise ConfigError(problems)
+    task: Task = _factory(raw["task"])()
+    return task, functools.partial(_factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
+
+
 def check(raw: Mapping[str, Any]) -> list[Problem]:
-    """Find all problems of a resolved configuration without building anything of size."""
+    """Find all problems of a resolved configuration; no random number is drawn, no memory taken for weights."""
     known = ["seed", *OPEN, *CLOSED]
     problems = [
         Problem(key, unknown(key, [*known, "model/positions"]), raw[key]) for key in raw if key not in known
@@ -137,7 +150,8 @@ def check(raw: Mapping[str, Any]) -> list[Problem]:
     for name, base in OPEN.items():
         if name in raw:
             problems += _check_node(name, raw[name], base)
-    return problems or _check_together(raw)
+    broken = {problem.key.partition(".")[0] for problem in problems}
+    return problems + _check_together(raw, {name for name in known if name not in broken})
 
 
 def unknown(key: str, known: Iterable[str], prefix: str = "") -> str:
@@ -221,30 +235,39 @@ def _factory(node: Mapping[str, Any]) -> Callable[..., Any]:
     return functools.partial(_target(node), **values)
 
 
-def _check_together(raw: Mapping[str, Any]) -> list[Problem]:
-    """Rules that need more than one value: run the constructors, which know them."""
-    problems: list[Problem] = []
-    for name, kind in CLOSED.items():
+def _check_together(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
+    """Rules that need more than one value: run the constructors, which know them, of nodes that are sound so far.
+
+    The model is made on torch's meta device, which has no memory and draws no random number.
+    """
+    problems = []
+    for name in sound & CLOSED.keys():
         try:
-            kind(**raw[name])
+            CLOSED[name](**raw[name])
         except ValueError as error:
             problems.append(Problem(name, str(error)))
+            sound = sound - {name}
+    if "train" in sound and raw["train"]["device"] == "cuda" and not torch.cuda.is_available():
+        problems.append(Problem("train.device", "this machine has no CUDA device", "cuda"))
+    if sound.issuperset(OPEN):
+        problems += _check_parts(raw, sound)
+    return problems
+
+
+def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
+    """Task and model together, and the lengths that are asked of them."""
     task: Task | None = None
     try:
         task = _factory(raw["task"])()
-        with torch.random.fork_rng():
+        with torch.device("meta"):
             model: Seq2Seq = _factory(raw["model"])(len(task.source_vocabulary), len(task.target_vocabulary))
-    except (ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
-        return [*problems, Problem("model" if task else "task", str(error))]
-    if raw["train"]["device"] == "cuda" and not torch.cuda.is_available():
-        problems.append(Problem("train.device", "this machine has no CUDA device", "cuda"))
-    longest = {
-        "data.max_length": raw["data"]["max_length"],
-        "evaluate.lengths": max(raw["evaluate"]["lengths"], default=0),
-        "board.probe_lengths": max(raw["board"]["probe_lengths"], default=0),
-    }
-    for key, length in longest.items():
-        if model.max_length is not None and length + 2 > model.max_length:
+    except ValueError as error:
+        return [Problem("model" if task else "task", str(error))]
+    problems = []
+    for node, name in (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths")):
+        value = raw[node][name] if node in sound else 0
+        longest = max(value) if isinstance(value, list) else value
+        if model.max_length is not None and longest + 2 > model.max_length:
             rule = f"must not be above {model.max_length - 2}: model.positions.max_length is {model.max_length}"
-            problems.append(Problem(key, f"{rule}, and BOS and EOS take two places", length))
+            problems.append(Problem(f"{node}.{name}", f"{rule}, and BOS and EOS take two places", longest))
     return problems

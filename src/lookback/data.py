@@ -43,12 +43,11 @@ class DataSettings:
         """Check what no single value can show."""
         if self.min_length > self.max_length:
             raise ValueError(
-                "data.min_length must not be above data.max_length, "
-                f"but they are {self.min_length} and {self.max_length}"
+                f"min_length must not be above max_length, but they are {self.min_length} and {self.max_length}"
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Sources and targets between BOS and EOS, filled up with PAD.
 
@@ -63,7 +62,7 @@ class Batch:
     target: Tensor
 
     @property
-    def read(self) -> Tensor:
+    def decoder_input(self) -> Tensor:
         """(batch, target - 1): what the decoder reads under teacher forcing."""
         return self.target[:, :-1]
 

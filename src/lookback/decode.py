@@ -11,7 +11,7 @@ from lookback.models.base import Seq2Seq
 from lookback.tokens import BOS, EOS, PAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decoded:
     """What a model wrote.
 

@@ -6,11 +6,13 @@ import torch
 
 from lookback.data import Batch, Split, collate, has_room, held_out
 from lookback.decode import evaluating, greedy
-from lookback.metrics import score, sequence_loss
+from lookback.metrics import Score, joined, score, sequence_loss
 from lookback.models.base import Seq2Seq
 from lookback.rules import Lengths, NonNegativeInt, PositiveInt
 from lookback.tasks.base import Task
 from lookback.tokens import EOS, PAD
+
+CHUNK_TOKENS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,36 +103,47 @@ def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Spli
 def evaluate_length(
     model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Split, length: int
 ) -> LengthScore:
-    """Decode and score held-out strings of one length."""
-    batch = collate(task, held_out(task, length, settings.strings, split)).to(next(model.parameters()).device)
-    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + settings.extra_tokens)
-    with evaluating(model):
-        logits = model(batch.source, batch.source_lengths, batch.read)
-    free = score(decoded.tokens, batch.labels)
-    wrong = (~free.exact_match).nonzero()
-    shown = int(wrong[0]) if len(wrong) else 0
+    """Decode and score held-out strings of one length, in batches of at most CHUNK_TOKENS source tokens."""
+    device = next(model.parameters()).device
+    sources = held_out(task, length, settings.strings, split)
+    size = max(1, CHUNK_TOKENS // (length + 2))
+    free: list[Score] = []
+    forced: list[Score] = []
+    cut_off, shown = 0, None
+    for start in range(0, len(sources), size):
+        batch = collate(task, sources[start : start + size]).to(device)
+        decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + settings.extra_tokens)
+        with evaluating(model):
+            logits = model(batch.source, batch.source_lengths, batch.decoder_input)
+        free.append(score(decoded.tokens, batch.labels))
+        forced.append(score(logits.argmax(dim=-1), batch.labels))
+        cut_off += int((~decoded.ended).sum())
+        wrong = (~free[-1].exact_match).nonzero()
+        if shown is None or (shown.right and len(wrong)):
+            shown = example(task, batch, decoded.tokens, int(wrong[0]) if len(wrong) else 0)
+    assert shown is not None
     return LengthScore(
         length=length,
-        strings=len(batch.source),
+        strings=len(sources),
         held_out=has_room(task, length),
-        exact_match=float(free.exact_match.double().mean()),
-        token_accuracy=free.token_accuracy,
-        teacher_forced=score(logits.argmax(dim=-1), batch.labels).token_accuracy,
-        cut_off=float((~decoded.ended).double().mean()),
-        example=example(task, batch, decoded.tokens, shown),
+        exact_match=joined(free).exact_match.double().mean().item(),
+        token_accuracy=joined(free).token_accuracy,
+        teacher_forced=joined(forced).token_accuracy,
+        cut_off=cut_off / len(sources),
+        example=shown,
     )
 
 
 def example(task: Task, batch: Batch, tokens: torch.Tensor, row: int) -> Example:
     """One row of a batch and of its decoded tokens as text."""
-    wrote = [token for token in tokens[row].tolist() if token != PAD]
+    wrote = tokens[row].tolist()
     ended = EOS in wrote
     length = int(batch.source_lengths[row])
     wanted = [token for token in batch.labels[row].tolist() if token not in (PAD, EOS)]
     return Example(
         source=task.source_vocabulary.decode(batch.source[row, 1 : length - 1].tolist()),
         wanted=task.target_vocabulary.decode(wanted),
-        wrote=task.target_vocabulary.decode(wrote[:-1] if ended else wrote),
+        wrote=task.target_vocabulary.decode(wrote[: wrote.index(EOS)] if ended else wrote),
         ended=ended,
     )
 
@@ -157,17 +170,17 @@ def validation_batch(task: Task, lengths: list[int]) -> Batch:
 def validate(
     model: Seq2Seq, task: Task, batch: Batch, extra_tokens: int, examples: int
 ) -> tuple[Validation, list[Example]]:
-    """Score a model on a validation batch, and show the first outputs.
+    """Score a model on a validation batch, and show some outputs, spread over the batch.
 
     Args:
         model: any model.
         task: names the symbols.
         batch: from `validation_batch`, on the model's device.
         extra_tokens: as in `EvaluateSettings`.
-        examples: how many outputs, spread over the batch.
+        examples: how many outputs.
     """
     with evaluating(model):
-        logits = model(batch.source, batch.source_lengths, batch.read)
+        logits = model(batch.source, batch.source_lengths, batch.decoder_input)
     decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
     result = Validation(
         loss=float(sequence_loss(logits, batch.labels)),

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,19 +32,25 @@ def main() -> int:
     return command_line.launch(run, "train")
 
 
-def load(folder: Path, which: str = "best") -> tuple[Config, Task, Seq2Seq]:
-    """Read a run back, ready to predict.
+def load(folder: Path, which: str = "best") -> tuple[Task, Seq2Seq]:
+    """Read a run back, ready to predict, wherever it was trained.
 
     Args:
         folder: of the run.
         which: `best` or `last`.
     """
-    path = folder / "checkpoints" / f"{which}.pt"
+    path = checkpoint_path(folder, which)
     content = checkpoint.load(path)
-    loaded = config.build(content["config"])
-    task, model = build(loaded)
+    task, make_model = config.build_parts(content["config"])
+    with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
+        model = make_model()
     checkpoint.load_weights(model, content["model"], path)
-    return loaded, task, model.eval()
+    return task, model.eval()
+
+
+def checkpoint_path(folder: Path, which: str) -> Path:
+    """Where a run keeps its `best` or `last` checkpoint."""
+    return folder / "checkpoints" / f"{which}.pt"
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -86,7 +93,7 @@ class Run:
         with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
             actions = [
                 (self.config.board.scalars_every, self._log),
-                (self.config.board.images_every, self._draw),
+                (self.config.board.images_every, self._log_maps),
                 (self.config.train.validate_every, self._validate),
                 (self.config.train.save_every, self._save_last),
             ]
@@ -96,14 +103,15 @@ class Run:
 
     def finish(self, board: Board) -> list[LengthScore]:
         """Evaluate the best weights on the test strings, and leave all results in the folder."""
-        content = checkpoint.load(self._path("best"))
-        checkpoint.load_weights(self.model, content["model"], self._path("best"))
+        path = checkpoint_path(self.folder, "best")
+        checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
         scores = evaluate(self.model, self.task, self.config.evaluate, "test")
         for row in scores:
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
             board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
-        save_maps(self.folder / "attention", self.model, self.probes)
+        board.flush()
         self.summarise("finished", scores=scores)
+        self._draw(lambda: save_maps(self.folder / "attention", self.model, self.probes))
         return scores
 
     def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
@@ -133,15 +141,13 @@ class Run:
         beside.replace(self.folder / "summary.json")
 
     def status(self) -> str:
-        """The status that summary.json has; empty if there is none."""
-        path = self.folder / "summary.json"
-        return str(json.loads(path.read_text(encoding="utf-8"))["status"]) if path.exists() else ""
+        """The status that summary.json has; empty if it cannot be read."""
+        with suppress(OSError, ValueError, KeyError):
+            return str(json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))["status"])
+        return ""
 
     def _batch(self, step: int) -> Batch:
         return train_batch(self.task, self.config.data, self.config.seed, step)
-
-    def _path(self, which: str) -> Path:
-        return self.folder / "checkpoints" / f"{which}.pt"
 
     def _log(self) -> None:
         records = self.trainer.drain()
@@ -156,9 +162,12 @@ class Run:
         if records:
             self.progress.update(records[-1])
 
-    def _draw(self) -> None:
+    def _log_maps(self) -> None:
+        self._draw(lambda: self.board.attention(self.trainer.step, self.model, self.probes))
+
+    def _draw(self, picture: Callable[[], None]) -> None:
         try:
-            self.board.attention(self.trainer.step, self.model, self.probes)
+            picture()
         except Exception as error:  # a picture must never end a training
             self.console.print(f"no picture at step {self.trainer.step}: {error}", markup=False)
 
@@ -189,14 +198,16 @@ class Run:
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
         }
         self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
-        checkpoint.save(self._path(which), content)
+        checkpoint.save(checkpoint_path(self.folder, which), content)
 
     def _load_last(self) -> None:
-        content = checkpoint.load(self._path("last"))
-        checkpoint.load_weights(self.model, content["model"], self._path("last"))
+        path = checkpoint_path(self.folder, "last")
+        content = checkpoint.load(path)
+        checkpoint.load_weights(self.model, content["model"], path)
         self.trainer.load_state_dict(content["trainer"])
-        if content["best"]:
-            best = dict(content["best"])
+        best_path = checkpoint_path(self.folder, "best")
+        if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+            best = dict(checkpoint.load(best_path)["best"])
             self.best_step = best.pop("step")
             self.best = Validation(**best)
 
@@ -225,8 +236,9 @@ def run(loaded: Config, folder: Path, resume: bool) -> int:
         raise ConfigError(
             [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
         )
-    if resume and this.trainer.step == loaded.train.steps and this.status() == "finished":
-        this.console.print(f"{terminal.shown_path(folder)} has finished already; more: train.steps=NUMBER")
+    if resume and this.status() == "finished" and config.read(folder / "config.yaml") == loaded.raw:
+        note = "has finished already; train.steps=NUMBER trains it further, along a new curve of the learning rate"
+        this.console.print(f"{terminal.shown_path(folder)} {note}", markup=False, soft_wrap=True)
         return 0
     with Stop() as stop, Board(folder, this.trainer.step) as board:
         loaded.save(folder / "config.yaml")

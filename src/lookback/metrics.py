@@ -1,7 +1,9 @@
 """What is measured. Real tokens are the target's symbols and its EOS; pads never count."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,7 +23,7 @@ def sequence_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
     """How far outputs agree with their references.
 
@@ -38,7 +40,7 @@ class Score:
     @property
     def token_accuracy(self) -> float:
         """Share of all real tokens that are right."""
-        return float(self.hits.sum() / self.tokens.sum())
+        return int(self.hits.sum()) / int(self.tokens.sum())
 
 
 def score(output: Tensor, labels: Tensor) -> Score:
@@ -53,3 +55,9 @@ def score(output: Tensor, labels: Tensor) -> Score:
     real = labels != PAD
     right = (output == labels) & real
     return Score((right | ~real).all(dim=1), right.sum(dim=1), real.sum(dim=1))
+
+
+def joined(scores: Sequence[Score]) -> Score:
+    """The score of several batches as if they were one."""
+    parts = ("exact_match", "hits", "tokens")
+    return Score(*(torch.cat([getattr(part, name) for part in scores]) for name in parts))

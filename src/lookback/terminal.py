@@ -23,6 +23,7 @@ SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"
 SHORT = {"<bos>": "^", "<eos>": "$"}
 EXAMPLES = 4
+LINE_SYMBOLS = 40
 LINES_WITHOUT_TERMINAL = 20
 
 
@@ -88,9 +89,10 @@ def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
     for heading in ("length", "range", "strings", "exact\nmatch", "token\naccuracy", "teacher\nforced", "gap"):
         table.add_column(heading, justify="left" if heading == "range" else "right", no_wrap=True)
     for row in scores:
+        where = place(row.length, trained)
         table.add_row(
             f"{row.length}",
-            "trained" if row.length in trained else "[yellow]beyond[/]",
+            where if where == "trained" else f"[yellow]{where}[/]",
             f"{row.strings}" if row.held_out else f"{row.strings}*",
             f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
             f"{row.token_accuracy:.3f}",
@@ -98,6 +100,11 @@ def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
             f"{row.teacher_forced - row.token_accuracy:+.3f}",
         )
     return table
+
+
+def place(length: int, trained: range) -> str:
+    """Where a length lies: below, in or beyond the trained range."""
+    return "trained" if length in trained else "below" if length < trained.start else "beyond"
 
 
 def score_notes(scores: Sequence[LengthScore]) -> list[str]:
@@ -109,16 +116,21 @@ def score_notes(scores: Sequence[LengthScore]) -> list[str]:
 
 
 def example_lines(example: Example) -> list[str]:
-    """One decoded string as three or four lines of markup, with ^ under each wrong symbol."""
-    pairs = example.marked()
+    """One decoded string as three or four lines of markup, with ^ under each wrong symbol; long ones are cut."""
+    pairs = example.marked()[:LINE_SYMBOLS]
     shown = "".join(f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs)
     marks = "".join(("^" if wrong else " ") * len(symbol) for symbol, wrong in pairs).rstrip()
+    more = "..." if len(example.wrote) > LINE_SYMBOLS else ""
     lines = [
-        f"source  {escape(''.join(example.source))}",
-        f"wanted  {escape(''.join(example.wanted))}",
-        f"wrote   {shown}   ({example.verdict()})",
+        f"source  {_cut(example.source)}",
+        f"wanted  {_cut(example.wanted)}",
+        f"wrote   {shown}{more}   ({example.verdict()})",
     ]
     return [*lines, f"        {marks}"] if marks else lines
+
+
+def _cut(symbols: Sequence[str]) -> str:
+    return escape("".join(symbols[:LINE_SYMBOLS])) + ("..." if len(symbols) > LINE_SYMBOLS else "")
 
 
 def heatmap(console: Console, probe: Probe, weights: NDArray[np.floating]) -> str:
@@ -165,20 +177,25 @@ def report(
     console.print(score_table(scores, trained))
     for note in score_notes(scores):
         console.print(note, soft_wrap=True)
-    shown = [row for row in scores if row.length > 1]
-    for row in shown[:: max(1, len(shown) // EXAMPLES)]:
-        console.print(f"\nlength {row.length}{'' if row.length in trained else ', beyond training'}")
+    shown = [row for row in scores if row.length > 1][::-1]
+    for row in shown[:: -(-len(shown) // EXAMPLES) or 1][::-1]:
+        where = place(row.length, trained)
+        console.print(f"\nlength {row.length}" + ("" if where == "trained" else f", {where} training"))
         for line in example_lines(row.example):
-            console.print("  " + line)
+            console.print("  " + line, soft_wrap=True)
     found = clearest_head(maps, probe.alignment)
     if found:
-        place, head, share = found
+        name, head, share = found
         what = "weight where the answer stands" if probe.alignment is not None else "weight on its favourites"
-        console.print(f"\n{place} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}", soft_wrap=True)
-        console.print("rows: symbol being written; columns: symbol of the source, between ^ and $\n")
-        console.print(heatmap(console, probe, maps[place][head]), markup=False)
-    console.print(f"run folder   {shown_path(folder)}")
-    console.print(f"look at it   {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True)
+        console.print(f"\n{name} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}", soft_wrap=True)
+        console.print(
+            "rows: symbol being written; columns: symbol of the source, between ^ and $; darkest = largest weight\n"
+        )
+        console.print(heatmap(console, probe, maps[name][head]), markup=False)
+    console.print(f"run folder   {shown_path(folder)}", soft_wrap=True, markup=False)
+    console.print(
+        f"look at it   {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True, markup=False
+    )
 
 
 def report_stop(console: Console, step: int, folder: Path) -> None:

@@ -25,7 +25,7 @@ class TrainSettings:
         steps: number of updates.
         learning_rate: the highest rate, reached after warm-up.
         warmup_steps: updates over which the rate rises in a line from 0.
-        weight_decay: of AdamW.
+        weight_decay: of AdamW, on all parameters alike.
         beta2: decay of AdamW's mean of squared gradients.
         clip_norm: gradients are scaled down to this norm.
         label_smoothing: share of the target's mass spread over all symbols.
@@ -118,7 +118,7 @@ class Trainer:
             group["lr"] = rate
         self.model.train()
         with self._autocast():
-            logits = self.model(batch.source, batch.source_lengths, batch.read)
+            logits = self.model(batch.source, batch.source_lengths, batch.decoder_input)
         loss = sequence_loss(logits, batch.labels, self.settings.label_smoothing)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -141,11 +141,13 @@ class Trainer:
             return []
         steps, losses, hits, tokens, rates = zip(*self._pending, strict=True)
         self._pending = []
-        counts = torch.stack(tokens).tolist()
+        started = time.perf_counter()
+        counts = torch.stack(tokens).tolist()  # waits for the device, if it works on its own
+        self.seconds += time.perf_counter() - started
         speed = sum(counts) / max(self.seconds - self._drained_seconds, 1e-9)
         self._drained_seconds = self.seconds
         self.tokens += sum(counts)
-        accuracies = (torch.stack(hits) / torch.stack(tokens)).tolist()
+        accuracies = (torch.stack(hits).double() / torch.stack(tokens)).tolist()
         rows = zip(steps, torch.stack(losses).tolist(), accuracies, rates, strict=True)
         records = [StepRecord(*row, speed) for row in rows]
         for record in records:
@@ -163,7 +165,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random_state": torch.get_rng_state(),
-            "cuda_random_state": torch.cuda.get_rng_state_all(),
+            "cuda_random_state": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

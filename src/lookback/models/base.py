@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lookback.attention import Maps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
     """What the encoder hands to the decoder.
 
@@ -24,7 +24,7 @@ class Memory:
     lengths: Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class State:
     """What a decoder keeps between one-token steps.
 
