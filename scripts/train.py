@@ -2,7 +2,11 @@
 
 import sys
 
-from lookback.experiment import main
-
 if __name__ == "__main__":
+    try:
+        from lookback.experiment import main
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}: run `make train` once, then use .venv/bin/python, or activate .venv")
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(main())

@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from conftest import train
 from lookback import experiment
-from lookback.board import Board, board_arguments, clearest_head, make_probe
+from lookback.board import Board, Probe, board_arguments, clearest_head, make_probe
 from lookback.evaluate import Example
+from lookback.figures import Panel
 from lookback.tasks.reverse import Reverse
 
 SMALL = 20_000_000
@@ -160,3 +161,65 @@ def test_a_run_leaves_its_maps_as_pictures_and_arrays(tiny_run: Path) -> None:
     with np.load(folder / "maps.npz") as arrays:
         assert arrays["probe0/cross/layer1"].shape == (3, 4, 5)
         assert arrays["probe1/read"].tolist()[0] == "<bos>"
+
+
+def test_each_kind_of_map_names_its_rows_and_columns() -> None:
+    probe = Probe(make_probe(Reverse(alphabet_size=26), 2).batch, list("^ab$"), list("ba$"), None)
+    panels = {kind: probe.panel(f"{kind}/layer0") for kind in ("encoder_self", "decoder_self", "cross")}
+    assert {kind: ("".join(panel.rows), list(panel.columns)) for kind, panel in panels.items()} == {
+        "encoder_self": ("^ab$", list("^ab$")),
+        "decoder_self": ("ba$", ["<bos>", "b", "a"]),
+        "cross": ("ba$", list("^ab$")),
+    }
+    assert (panels["cross"].row_axis, panels["cross"].column_axis) == (
+        "symbol being written",
+        "symbol of the source",
+    )
+    assert panels["encoder_self"].row_axis == "symbol that looks"
+    assert panels["decoder_self"].column_axis == "symbol written before"
+
+
+class HandMade:
+    """A probe whose maps are given."""
+
+    def watch(self, model: object) -> dict[str, Any]:
+        dark, bright = np.zeros((2, 3)), np.ones((2, 3))
+        return {"cross/layer0": np.stack([dark, bright, np.eye(2, 3)])}
+
+    def panel(self, place: str) -> Panel:
+        return Panel("t", ["p", "q"], ["a", "b", "c"], "rows", "columns")
+
+
+def test_each_head_has_its_own_map_in_its_own_image(tmp_path: Path) -> None:
+    with Board(tmp_path, 0) as board:
+        board.attention(7, cast(Any, None), cast(Any, [HandMade()]))
+    read, sums = events(tmp_path), []
+    for head in range(3):
+        [image] = read.Images(f"attention/cross/layer0/head{head}")
+        assert image.step == 7
+        sums.append(np.asarray(Image.open(io.BytesIO(image.encoded_image_string))).astype(float).sum())
+    assert sums[0] < sums[2] < sums[1]
+
+
+def test_twenty_five_images_a_tag_are_all_in_the_file(tmp_path: Path) -> None:
+    with Board(tmp_path, 0) as board:
+        for step in range(1, 26):
+            board.attention(step, cast(Any, None), cast(Any, [HandMade()]))
+    assert [image.step for image in events(tmp_path).Images("attention/cross/layer0/head1")] == list(range(1, 26))
+
+
+def test_a_result_is_never_logged_twice_at_one_step(tmp_path: Path) -> None:
+    for value in (0.5, 0.75):
+        with Board(tmp_path, 4 if value > 0.5 else 0) as board:
+            board.scalars(4, {"length/8/exact_match": value})
+            board.scalars(5, {"train/loss": value})
+    read = events(tmp_path)
+    assert [(point.step, point.value) for point in read.Scalars("length/8/exact_match")] == [(4, 0.5)]
+    assert [(point.step, point.value) for point in read.Scalars("train/loss")] == [(5, 0.75)]
+
+
+def test_damaged_lines_of_metrics_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "a": 1}\n\xff\xfe\n[]\n{"b": 2}\n{"step": 2, "a": 3}\n')
+    with Board(tmp_path, 2):
+        pass
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "a": 1}\n{"step": 2, "a": 3}\n'

@@ -1,5 +1,6 @@
 """A checkpoint is whole or not there, fits or is refused, and never runs code."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"step": 1})
 
-    def full_disk(content: object, file: Any) -> None:
-        file.write(b"half")
+    def full_disk(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(path, {"step": 2})
     assert checkpoint.load(path)["step"] == 1

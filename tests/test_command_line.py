@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import hydra
@@ -46,13 +47,13 @@ def launch(*arguments: str) -> tuple[int, Recorder]:
         (["+model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["++model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
-        (["model=transfomer"], ["model = transfomer: no such choice; there are transformer"]),
+        (["model=transfomer"], ["model = transfomer: no such choice; choose from: transformer"]),
         (["model.d_model=30", "model.num_heads=4"], ["but is 30 with num_heads 4"]),
         (["train.steps=-5"], ["train.steps = -5: must be greater than 0"]),
         (["train.learning_rate=fast"], ["train.learning_rate = fast: must be a number"]),
         (["seed=1e3"], ["seed = 1000.0: must be a whole number"]),
         (["model=null"], ["model: no such choice"]),
-        (["model/positions=rotry"], ["model/positions = rotry: no such choice; there are alibi, learned"]),
+        (["model/positions=rotry"], ["model/positions = rotry: no such choice; choose from: alibi, learned"]),
         (["positions=rotary"], ["positions = rotary: no such key; the nearest is model/positions"]),
         (["+experiment=smoke"], ["experiment: is chosen in the defaults already"]),
         (["~train.steps"], ["train.steps: is missing"]),
@@ -63,6 +64,11 @@ def launch(*arguments: str) -> tuple[int, Recorder]:
         (["train.steps=${nowhere}"], ["nowhere"]),
         (["hydra.nothing=1"], ["hydra.nothing"]),
         (["resume=nowhere"], ["nowhere/config.yaml: no such file"]),
+        (["resume=one", "resume=two"], ["resume = one, two: must be one run folder"]),
+        (["experiment=null"], ["experiment: no such choice"]),
+        (["data.batch_size=0"], ["data.batch_size = 0: must be greater than 0"]),
+        (["seed=18446744073709551616"], ["seed = 18446744073709551616: must be less than"]),
+        (["steps=100"], ["steps = 100: no such key; the nearest is train.steps"]),
         (
             ["model.d_modle=64", "task=revers", "train.steps=-5", "seed=one"],
             ["4 problems", "model.d_modle = 64", "task = revers", "train.steps = -5", "seed = one"],
@@ -115,6 +121,18 @@ def test_a_sweep_runs_every_combination_each_in_its_folder(here: Path) -> None:
         (4, "Sort"),
     ]
     assert [call[1] for call in recorder.calls] == [here / "sweep" / str(number) for number in range(4)]
+
+
+def test_the_flag_of_a_sweep_may_stand_anywhere_and_a_pattern_is_every_choice(here: Path) -> None:
+    code, recorder = launch("task=glob(*o*)", "-m", "hydra.sweep.dir=sweep")
+    assert code == 0
+    assert [call[0].raw["task"]["_target_"].rpartition(".")[2] for call in recorder.calls] == ["Copy", "Sort"]
+
+
+def test_resume_null_is_no_resume_and_plus_signs_change_nothing(here: Path, tiny_run: Path) -> None:
+    for argument in ("resume=null", "resume="):
+        assert launch(argument)[1].calls[0][2] is False
+    assert launch(f"++resume={tiny_run}")[1].calls[0][2] is True
 
 
 def test_one_failed_job_of_a_sweep_leaves_the_others_and_the_exit_code_tells(here: Path) -> None:
@@ -243,3 +261,50 @@ def test_an_ascii_terminal_does_not_end_a_run(here: Path) -> None:
 def test_the_experiment_is_what_the_script_calls() -> None:
     assert "from lookback.experiment import main" in SCRIPT.read_text(encoding="utf-8")
     assert callable(experiment.main)
+
+
+def test_ctrl_c_ends_a_sweep(here: Path) -> None:
+    seen = []
+
+    def stopped(config: Config, folder: Path, resume: bool) -> int:
+        seen.append(config.seed)
+        return 130
+
+    assert command_line.launch(stopped, "train", ["-m", "seed=3,4,5", "hydra.sweep.dir=sweep"]) == 130
+    assert seen == [3]
+
+
+def test_an_early_failure_takes_back_only_a_folder_of_its_own(here: Path) -> None:
+    def fail(config: Config, folder: Path, resume: bool) -> int:
+        raise OSError("disk")
+
+    theirs = here / "theirs"
+    theirs.mkdir()
+    os.utime(theirs, (1, 1))
+    time.sleep(0.05)
+    for folder in ("theirs", "new/one"):
+        assert command_line.launch(fail, "train", [f"hydra.run.dir={folder}"]) == 1
+    assert theirs.is_dir()
+    assert [path.name for path in (here / "new").iterdir()] == []
+
+
+def test_what_cannot_be_read_and_what_is_wrong_are_told_together(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = launch("seed", "task.alphabet_size=1,2", "train.steps=-5", "model.d_model=30", "data.min_length=50")
+    error = capsys.readouterr().err
+    assert code == 2
+    for part in ("seed: must read", "a sweep: add -m", "train.steps = -5", "is 30 with num_heads 4", "50 and 20"):
+        assert part in error
+
+
+def test_flags_cannot_be_used_when_resuming(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, recorder = launch("-m", f"resume={tiny_run}")
+    assert (code, recorder.calls) == (2, [])
+    assert "-m: cannot be used when resuming" in capsys.readouterr().err
+
+
+def test_the_environment_is_left_as_it_was(here: Path) -> None:
+    before = os.environ.get("HYDRA_FULL_ERROR", "0")
+    launch("seed=1")
+    assert os.environ["HYDRA_FULL_ERROR"] == before

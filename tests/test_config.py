@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from lookback import command_line, config
-from lookback.config import ConfigError, Problem
+from lookback import command_line, config, schema
 from lookback.models.transformer import Transformer
 from lookback.positions.sinusoidal import Sinusoidal
+from lookback.schema import ConfigError, Problem
 from lookback.tasks.reverse import Reverse
 
 
@@ -151,3 +151,43 @@ def test_checking_leaves_the_random_state_as_it_was(composed: dict[str, Any]) ->
 def test_what_was_saved_is_read_back(composed: dict[str, Any], tmp_path: Path) -> None:
     config.build(composed).save(tmp_path / "config.yaml")
     assert config.read(tmp_path / "config.yaml") == composed
+
+
+NUMBERS = [
+    f"{node}.{name}"
+    for node, kind in config.CLOSED.items()
+    for name, hint in schema.keywords(kind).items()
+    if any(part in str(hint) for part in ("int", "float"))
+]
+
+
+@pytest.mark.parametrize(
+    "key", [*NUMBERS, "model.d_model", "model.d_ff", "task.alphabet_size", "model.positions.base"]
+)
+@pytest.mark.parametrize("value", [-1, 0, 10**32, float("inf")])
+def test_every_number_has_a_range_and_is_refused_or_built(composed: dict[str, Any], key: str, value: float) -> None:
+    raw = changed(composed, **{key.replace(".", "__"): [value] if "lengths" in key else value})
+    problems = config.check(raw)
+    assert all(problem.key.startswith(key.partition(".")[0]) for problem in problems)
+    if value in (-1, float("inf")) or (value == 10**32 and composed_type(composed, key) is int):
+        assert problems
+    elif not problems:
+        config.build(raw)
+
+
+def composed_type(raw: Any, key: str) -> type:
+    for name in key.split("."):
+        raw = raw[name]
+    return type(raw[0] if isinstance(raw, list) else raw)
+
+
+def test_a_whole_number_where_a_fraction_is_meant_becomes_one(composed: dict[str, Any]) -> None:
+    built = config.build(changed(composed, train__beta2=0, model__dropout=0))
+    assert isinstance(built.train.beta2, float)
+    assert isinstance(built.model.keywords["dropout"], float)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("key", ["steps", "batch_size", "d_model"])
+def test_the_nearest_name_is_one_with_the_same_last_part(composed: dict[str, Any], key: str) -> None:
+    [problem] = config.check(changed(composed, **{key: 5}))
+    assert problem.rule.endswith(f".{key}")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lookback import command_line, config, experiment
+from lookback import command_line, config, session
+from lookback.attention import Maps
 
 GROUPS = ("task", "model", "model/positions")
 ROOT = Path(__file__).parents[1]
@@ -31,9 +32,9 @@ def test_the_first_line_of_a_yaml_names_the_file_of_its_class(group: str, choice
 
 
 @pytest.mark.parametrize(("group", "choice"), FILES)
-def test_every_choice_trains_a_step_and_decodes(group: str, choice: str) -> None:
+def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice: str) -> None:
     built = config.build(command_line.compose("train", ["experiment=smoke", f"{group}={choice}"]))
-    task, model = experiment.build(built)
+    task, model = session.build(built)
     length = 5
     source = task.sample(np.random.default_rng(0), length)
     assert len(source) == length
@@ -56,3 +57,38 @@ def test_the_recommended_training_stays_under_1500_steps_of_batch_64() -> None:
     raw = command_line.compose("train")
     assert raw["train"]["steps"] < 1500
     assert raw["data"] == {"batch_size": 64, "min_length": 1, "max_length": 20}
+
+
+@pytest.mark.parametrize("choice", choices("model"))
+def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_a_row(choice: str) -> None:
+    built = config.build(command_line.compose("train", [f"model={choice}"]))
+    _, model = session.build(built)
+    model.eval()
+    source = torch.randint(4, 30, (3, 7))
+    lengths, target = torch.tensor([7, 2, 5]), torch.randint(4, 30, (3, 6))
+    with torch.no_grad():
+        full = model(source, lengths, target)
+        state = model.start(model.encode(source, lengths), 6)
+        steps = torch.stack([model.step(target[:, place], state) for place in range(6)], dim=1)
+        alone = model(source[1:2, :2], lengths[1:2], target[1:2])
+    torch.testing.assert_close(steps, full, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(alone[0], full[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("choice", choices("model"))
+def test_every_map_of_every_model_is_named_hides_pads_and_sums_to_one(choice: str) -> None:
+    built = config.build(command_line.compose("train", [f"model={choice}"]))
+    _, model = session.build(built)
+    maps: Maps = {}
+    lengths = torch.tensor([7, 2, 5])
+    source, target = torch.randint(4, 30, (3, 7)), torch.randint(4, 30, (3, 6))
+    logits = model(source, lengths, target, maps)
+    torch.testing.assert_close(logits, model(source, lengths, target), rtol=1e-5, atol=1e-5)
+    for place, weights in maps.items():
+        kind, layer = place.split("/")
+        assert kind in ("encoder_self", "decoder_self", "cross")
+        assert layer.startswith("layer")
+        assert weights.dim() == 4
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]), rtol=1e-5, atol=1e-5)
+        if kind != "decoder_self":
+            assert not weights[1, :, :, 2:].any()

@@ -1,16 +1,26 @@
 """Evaluation by length, on models whose answers are known."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from lookback.attention import Maps
-from lookback.data import collate, held_out
-from lookback.evaluate import EvaluateSettings, Validation, evaluate, evaluate_length, validate, validation_batch
+from lookback.data import collate, held_out, split_of
+from lookback.evaluate import (
+    EvaluateSettings,
+    LengthScore,
+    Validation,
+    evaluate,
+    evaluate_length,
+    example,
+    validate,
+    validation_batch,
+)
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
-from lookback.tokens import EOS
+from lookback.tokens import EOS, PAD
 
 SETTINGS = EvaluateSettings(lengths=[1, 3, 6], strings=9, extra_tokens=4)
 SYMBOLS = 30
@@ -132,3 +142,27 @@ def test_exact_match_decides_what_is_best_and_then_the_loss(
     new: Validation, old: Validation | None, better: bool
 ) -> None:
     assert new.better_than(old) is better
+
+
+def test_the_validation_batch_holds_validation_strings() -> None:
+    batch = validation_batch(Copy(alphabet_size=26), [3, 4, 5, 5])
+    rows = [row[1 : n - 1].numpy() for row, n in zip(batch.source, batch.source_lengths.tolist(), strict=True)]
+    assert {split_of(row) for row in rows} == {"validation"}
+
+
+def test_evaluation_in_many_batches_is_the_same_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def result() -> LengthScore:
+        return evaluate_length(Copier(slip_at=2), Copy(alphabet_size=26), SETTINGS, "test", 6)
+
+    whole = result()
+    monkeypatch.setattr("lookback.evaluate.CHUNK_TOKENS", 2 * (6 + 2))  # two strings at a time
+    assert result() == whole
+
+
+def test_an_output_is_shown_up_to_its_first_end_with_pads_in_it() -> None:
+    task = Copy(alphabet_size=26)
+    batch = collate(task, [np.array([4, 5])])
+    shown = example(task, batch, torch.tensor([[4, PAD, 5, EOS, 6, EOS]]), 0)
+    assert shown.wrote == ["a", "<pad>", "b"]
+    assert shown.ended
+    assert not shown.right

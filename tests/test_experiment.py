@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import TINY, train
-from lookback import checkpoint, command_line, config, experiment
+from lookback import checkpoint, command_line, config, experiment, schema, session
 from lookback.board import Board
 from lookback.decode import greedy
-from lookback.evaluate import validation_batch
+from lookback.evaluate import LengthScore, Validation, evaluate_length, validation_batch
 from lookback.train import Trainer
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "train.py"
@@ -212,7 +213,7 @@ def test_an_unexpected_error_is_in_the_summary_and_not_hidden(
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(experiment, "validate", fail)
+    monkeypatch.setattr(session, "validate", fail)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         train(tmp_path / "run")
     assert summary(tmp_path / "run")["status"] == "failed"
@@ -228,7 +229,7 @@ def test_a_run_is_read_back_ready_to_predict_and_has_no_dropout(tiny_run: Path) 
 
 
 def test_parameter_names_are_those_of_the_plain_model(tiny_run: Path) -> None:
-    _, model = experiment.build(config.build(config.read(tiny_run / "config.yaml")))
+    _, model = session.build(config.build(config.read(tiny_run / "config.yaml")))
     names = set(weights(tiny_run))
     assert names == set(model.state_dict())
     assert not any(name.startswith(("module.", "_orig_mod.")) for name in names)
@@ -244,6 +245,140 @@ def test_a_renamed_parameter_is_refused_by_name(tiny_run: Path, tmp_path: Path) 
         experiment.load(tmp_path)
 
 
+def test_a_killed_run_that_had_saved_nothing_else_starts_from_its_first_weights(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "advance", die)
+        assert train(folder) == 130
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}"]) == 0
+    assert same_bits(tiny_run, folder)
+
+
+@pytest.mark.parametrize(
+    ("setting", "option", "value"), [("weight_decay", "weight_decay", 0.5), ("beta2", "betas", 0.5)]
+)
+def test_every_setting_of_the_optimizer_typed_on_resume_is_in_effect(
+    tmp_path: Path, setting: str, option: str, value: float
+) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "train.steps=3") == 0
+    typed = [f"resume={folder}", "train.steps=5", f"train.{setting}={value}"]
+    assert command_line.launch(experiment.run, "train", typed) == 0
+    group = checkpoint.load(folder / "checkpoints" / "last.pt")["trainer"]["optimizer"]["param_groups"][0]
+    assert group[option] in (value, (0.9, value))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("seed: 0", "seed: 5", "seed"),
+        ("reverse.Reverse", "sort.Sort", "task"),
+        ("max_length: 8", "max_length: 9", "data"),
+    ],
+)
+def test_weights_of_another_run_are_not_resumed(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, key: str
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    text = (folder / "config.yaml").read_text()
+    assert old in text
+    (folder / "config.yaml").write_text(text.replace("reverse.Reverse", "reverse.Reverse").replace(old, new))
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"lookback: {key} = ")
+    assert "differs from that of the checkpoint" in error
+
+
+def copied(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.yaml", b"a: [1"),
+        ("config.yaml", b"- 1\n- 2\n"),
+        ("config.yaml", b"\xff\xfe\x00"),
+        ("config.yaml", b"a: !!python/object/apply:os.system ['touch hacked']\n"),
+        ("config.yaml", b""),
+        ("checkpoints/last.pt", b"nothing"),
+        ("checkpoints/last.pt", b""),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named_in_one_line(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    (folder / name).write_bytes(content)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.startswith("lookback: ")
+    assert len(error.splitlines()) <= 10
+    assert not Path("hacked").exists()
+
+
+@pytest.mark.parametrize("missing", ["model", "trainer"])
+def test_a_checkpoint_that_lacks_a_part_is_named_in_one_line(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    content = checkpoint.load(folder / "checkpoints" / "last.pt")
+    del content[missing]
+    checkpoint.save(folder / "checkpoints" / "last.pt", content)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
+    assert f"last.pt: lacks what resuming needs (KeyError: '{missing}')" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_damaged_summary_is_never_in_the_way(tiny_run: Path, tmp_path: Path, content: bytes) -> None:
+    folder = copied(tiny_run, tmp_path)
+    (folder / "summary.json").write_bytes(content)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}"]) == 0
+    assert summary(folder)["status"] == "finished"
+
+
+def test_two_processes_never_work_in_one_folder(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    with checkpoint.locked(folder):
+        assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
+    assert "another process is working in this run folder" in capsys.readouterr().err
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 0
+
+
+def test_ctrl_c_during_the_final_evaluation_stops_and_can_be_resumed(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+
+    def stopped(*arguments: Any) -> LengthScore:
+        os.kill(os.getpid(), signal.SIGINT)
+        return evaluate_length(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "evaluate_length", stopped)
+        assert train(folder) == 130
+    assert f"resume={folder}" in capsys.readouterr().out
+    assert summary(folder)["status"] == "interrupted"
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}"]) == 0
+    assert summary(folder)["exact_match"] == summary(tiny_run)["exact_match"]
+
+
+def test_a_reader_who_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
+    arguments = " ".join([*TINY, f"hydra.run.dir={tmp_path}/run"])
+    command = f"{sys.executable} {SCRIPT} {arguments} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert done.stdout.count(b"\n") == 1
+    assert summary(tmp_path / "run")["status"] == "finished"
+
+
 def test_a_resume_without_a_checkpoint_is_one_clear_line(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,11 +387,98 @@ def test_a_resume_without_a_checkpoint_is_one_clear_line(
     assert capsys.readouterr().err.endswith("last.pt: no such checkpoint\n")
 
 
-def test_an_untrained_model_ends_every_output_at_the_cap(tmp_path: Path) -> None:
-    assert train(tmp_path / "run", "train.steps=1") == 0
-    assert summary(tmp_path / "run")["strings"]["8"] == 20
+def test_every_length_is_evaluated_on_as_many_strings_as_asked_for_or_there_are(tmp_path: Path) -> None:
+    assert train(tmp_path / "run", "train.steps=1", "evaluate.strings=30") == 0
+    assert summary(tmp_path / "run")["strings"] == {"1": 26, "4": 30, "8": 30, "10": 30}
 
 
 def test_class_names_read_as_the_yaml_files_are_named() -> None:
-    assert experiment._class_name({"_target_": "lookback.models.rnn.RnnLuong"}) == "rnn_luong"
-    assert experiment._class_name({"_target_": "lookback.models.transformer.Transformer"}) == "transformer"
+    assert session.class_name({"_target_": "lookback.models.rnn.RnnLuong"}) == "rnn_luong"
+    assert session.class_name({"_target_": "lookback.models.transformer.Transformer"}) == "transformer"
+
+
+def test_results_are_of_the_best_weights_on_the_test_strings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[dict[str, torch.Tensor], str]] = []
+
+    def spy(model: Any, task: Any, settings: Any, split: str, length: int) -> LengthScore:
+        seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, split))
+        return evaluate_length(model, task, settings, "test", length)
+
+    monkeypatch.setattr(session, "evaluate_length", spy)
+    folder = tmp_path / "run"
+    assert train(folder, "train.learning_rate=3.0", "train.warmup_steps=24", "train.validate_every=1") == 0
+    assert len(seen) == 4
+    evaluated = seen[0][0]
+    assert {split for _, split in seen} == {"test"}
+    assert summary(folder)["best_step"] < 24
+    best, last = weights(folder, "best"), weights(folder, "last")
+    assert all(torch.equal(evaluated[name], best[name]) for name in best)
+    assert not all(torch.equal(last[name], best[name]) for name in best)
+
+
+def test_validation_covers_every_trained_length(tiny_run: Path, tmp_path: Path) -> None:
+    this = session.Run(config.build(config.read(tiny_run / "config.yaml")), tmp_path, False)
+    assert set(this.validation.source_lengths.tolist()) == set(range(1 + 2, 8 + 2 + 1))
+    assert len(this.validation.source) == 128
+
+
+def test_the_speed_is_tokens_learned_from_by_the_seconds_of_training(tiny_run: Path) -> None:
+    state = checkpoint.load(tiny_run / "checkpoints" / "last.pt")["trainer"]
+    found = summary(tiny_run)
+    assert found["tokens_per_second"] == pytest.approx(state["tokens"] / state["seconds"], rel=0.01)
+    assert found["train_seconds"] == pytest.approx(state["seconds"], abs=0.001)
+
+
+def test_a_best_checkpoint_younger_than_the_last_one_stays_the_best_and_the_summary_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    save = checkpoint.save
+
+    def die_after_best(path: Path, content: dict[str, Any]) -> None:
+        save(path, content)
+        if path.name == "best.pt" and content["trainer"]["step"] == 20:
+            raise KeyboardInterrupt  # between the best of step 20 and the next last, of step 21
+
+    monkeypatch.setattr(Validation, "better_than", lambda new, old: old is None or new.loss < old.loss)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", die_after_best)
+        assert train(folder, "model.dropout=0.0") == 130
+    assert checkpoint.load(folder / "checkpoints" / "last.pt")["trainer"]["step"] == 14
+    worse = [f"resume={folder}", "train.learning_rate=3.0"]
+    assert command_line.launch(experiment.run, "train", worse) == 0
+    kept = checkpoint.load(folder / "checkpoints" / "best.pt")["best"]
+    assert summary(folder)["best_step"] == kept["step"] == 20
+    assert summary(folder)["validation"]["loss"] == kept["loss"]
+
+
+def test_a_finished_run_can_be_evaluated_again_otherwise(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert train(folder) == 0
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "evaluate.lengths=[2,8]"]) == 0
+    assert list(summary(folder)["exact_match"]) == ["2", "8"]
+    read = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    read.Reload()
+    for length in (1, 2, 8):
+        assert [point.step for point in read.Scalars(f"length/{length}/exact_match")] == [24]
+    assert [point.step for point in read.Scalars("train/loss")] == list(range(1, 25))
+
+
+def test_a_run_is_read_back_where_its_device_or_a_setting_is_unknown(tiny_run: Path, tmp_path: Path) -> None:
+    content = checkpoint.load(tiny_run / "checkpoints" / "best.pt")
+    content["config"]["train"] = {"device": "cuda", "of another version": 1}
+    checkpoint.save(tmp_path / "checkpoints" / "best.pt", content)
+    before = torch.get_rng_state()
+    _, model = experiment.load(tmp_path)
+    assert torch.equal(model.get_parameter("output.weight"), content["model"]["output.weight"])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_hostile_configuration_in_a_checkpoint_is_refused(tiny_run: Path, tmp_path: Path) -> None:
+    content = checkpoint.load(tiny_run / "checkpoints" / "best.pt")
+    content["config"]["task"]["_target_"] = "os.system"
+    checkpoint.save(tmp_path / "checkpoints" / "best.pt", content)
+    with pytest.raises(schema.ConfigError, match=r"task\._target_ = os\.system: must name a Task inside lookback"):
+        experiment.load(tmp_path)

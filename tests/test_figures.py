@@ -50,7 +50,11 @@ def test_the_scale_does_not_depend_on_the_map() -> None:
 
 
 def test_a_cell_is_at_least_eight_pixels() -> None:
-    assert PIXELS >= 8
+    picture = MapPicture([PANEL])
+    one = HAND_MADE.copy()
+    one[1, 2] = 1.0
+    changed = np.argwhere(brightness(picture.draw([HAND_MADE])) != brightness(picture.draw([one])))
+    assert (changed.max(axis=0) - changed.min(axis=0) >= 7).all()
 
 
 def test_a_second_drawing_leaves_nothing_of_the_first() -> None:
@@ -85,3 +89,10 @@ def test_drawing_needs_no_display_and_leaves_pyplot_alone() -> None:
         [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_symbols_stand_on_both_axes() -> None:
+    axes, _ = MapPicture([PANEL])._images[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c", "d", "e"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y", "z"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("read", "written")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lookback import command_line, config, experiment, masks
+from lookback import command_line, config, masks, schema, session
 from lookback.attention import Maps
 from lookback.decode import greedy
 from lookback.metrics import sequence_loss
@@ -269,7 +269,7 @@ def test_every_known_encoding_is_offered_by_a_yaml() -> None:
 
 @every_kind
 def test_a_model_built_from_the_whole_configuration_has_the_encoding_of_the_yaml(kind: str) -> None:
-    _, model = experiment.build(config.build(raw(kind)))
+    _, model = session.build(config.build(raw(kind)))
     assert isinstance(model, Transformer)
     target = raw(kind)["model"]["positions"]["_target_"].rpartition(".")[2]
     assert {type(model.encoder_positions).__name__, type(model.decoder_positions).__name__} == {target}
@@ -617,7 +617,7 @@ def test_every_door_is_told_the_places_of_queries_and_keys_and_the_lengths_of_th
 def test_heads_that_cannot_share_the_width_are_refused_in_the_same_words_whatever_the_encoding(kind: str) -> None:
     wrong = {**raw(kind), "model": {**raw(kind)["model"], "d_model": 13, "num_heads": 4}}
     rule = "d_model must be a multiple of num_heads, but is 13 with num_heads 4"
-    with pytest.raises(config.ConfigError, match=f"{re.escape(rule)}$"):
+    with pytest.raises(schema.ConfigError, match=f"{re.escape(rule)}$"):
         config.build(wrong)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lookback import command_line, config
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -33,9 +35,10 @@ def test_every_entry_of_the_summary_is_named(tiny_run: Path) -> None:
 
 
 def test_every_file_is_on_the_map() -> None:
-    for path in (ROOT / "src" / "lookback").rglob("*.py"):
-        if path.stem != "__init__":
-            assert re.search(rf"`([\w/]*/)?{path.stem}(\.py)?`", README), path
+    files = (ROOT / "src" / "lookback").glob("*.py")  # tasks, models and positions need no entry
+    names = [path.stem for path in files if path.stem != "__init__"]
+    missing = [name for name in names if not re.search(rf"`([\w/]*/)?{name}(\.py)?`", README)]
+    assert missing == [], f"not on README's map: {missing}"
 
 
 def test_every_link_leads_to_a_file() -> None:
@@ -76,3 +79,21 @@ def test_the_table_of_results_is_what_the_reference_runs_found() -> None:
         assert (found["task"], str(found["seed"])) == (task, seed)
         assert [f"{value:.2f}" for value in found["exact_match"].values()] == cells.split(" | ")
         assert f"{found['train_seconds']:.0f}" == seconds
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_reference_runs_were_made_with_the_defaults_of_today(number: int) -> None:
+    task, seed = ("copy", "reverse")[number // 3], number % 3
+    made = config.read(ROOT / f"runs/reference/defaults/{number}/config.yaml")
+    assert made == command_line.compose("train", [f"task={task}", f"seed={seed}"])
+
+
+def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
+    report = json.loads((ROOT / "runs/reference/benchmark/report.json").read_text())
+    rows = {row["name"]: row for row in report["rows"]}
+    step, maps = rows["training step"], rows["forward pass with maps"]
+    text = " ".join(README.split())
+    assert f"{step['ratio']:.2f} of its time ({step['ratio_min']:.2f} to {step['ratio_max']:.2f})" in text
+    assert f"{step['ours']:.0f} against {step['theirs']:.0f} ms" in text
+    assert f"{maps['ratio']:.2f} times as long" in text
+    assert step["ratio"] <= 1.0

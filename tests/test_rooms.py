@@ -34,8 +34,10 @@ LEVELS = {
     "board": 6,
     "train": 6,
     "terminal": 7,
+    "schema": 1,
     "config": 7,
     "command_line": 8,
+    "session": 8,
     "experiment": 9,
     "benchmark": 10,
 }
@@ -43,10 +45,10 @@ ONLY_IN = {
     "tensorboard": {"board"},
     "hydra": {"command_line"},
     "omegaconf": {"config", "command_line"},
-    "pydantic": {"config"},
+    "pydantic": {"schema"},
     "annotated_types": {"rules"},
     "matplotlib": {"figures", "board"},
-    "rich": {"terminal", "experiment", "benchmark"},
+    "rich": {"terminal", "benchmark"},
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from lookback.stop import Stop
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_remembered_and_the_handler_given_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with Stop() as stop:

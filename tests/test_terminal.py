@@ -117,7 +117,7 @@ def test_the_map_can_be_printed_where_there_are_only_plain_characters() -> None:
 
 
 def test_paths_are_shown_as_one_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal, "HERE", tmp_path)
     assert terminal.shown_path(tmp_path / "runs" / "a") == "runs/a"
     assert terminal.shown_path(tmp_path / "my runs") == "'my runs'"
     assert terminal.shown_path(Path("/elsewhere")) == "/elsewhere"
@@ -132,3 +132,30 @@ def test_the_report_ends_with_the_folder_and_the_command(tmp_path: Path) -> None
     assert lines[-1].endswith(f"/tensorboard --logdir {tmp_path} --samples_per_plugin images=500")
     assert "length 30, beyond training" in lines
     assert any(line.startswith("cross/layer0 head") for line in lines)
+
+
+def test_long_strings_are_cut_so_that_marks_stay_under_their_symbols() -> None:
+    out, stream = console()
+    long = list("ab" * 50)
+    for line in terminal.example_lines(Example(long, long, ["x", *long[1:]], True)):
+        out.print(line, soft_wrap=True)
+    lines = stream.getvalue().decode().splitlines()
+    assert len(lines) == 4
+    assert lines[0] == "source  " + "ab" * 15 + "..."
+    assert lines[3] == "        ^"
+
+
+def test_brackets_in_a_path_stay(tmp_path: Path) -> None:
+    out, stream = console()
+    folder = tmp_path / "attention [v2]" / "a[/b]"
+    terminal.report(out, [score(5)], range(1, 21), probe(), {}, folder)
+    assert f"run folder   '{folder}'" in stream.getvalue().decode()
+
+
+def test_lengths_on_each_side_of_the_trained_range_are_told_apart() -> None:
+    assert [terminal.place(length, range(3, 6)) for length in (2, 3, 5, 6)] == [
+        "below",
+        "trained",
+        "trained",
+        "beyond",
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lookback import command_line, config, experiment
+from lookback import command_line, config, session
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.metrics import sequence_loss
@@ -33,7 +33,7 @@ def setting(*overrides: str) -> Config:
 
 
 def make(settings: Config, **changes: Any) -> tuple[Trainer, Any]:
-    task, model = experiment.build(settings)
+    task, model = session.build(settings)
     trainer = Trainer(model, replace(settings.train, **changes))
     return trainer, lambda step: train_batch(task, settings.data, settings.seed, step)
 
@@ -55,7 +55,7 @@ def test_without_warm_up_the_first_rate_is_the_highest() -> None:
 def test_one_update_is_what_adamw_does_with_clipped_gradients_of_the_loss() -> None:
     settings = setting("model.dropout=0.0")
     trainer, batch_at = make(settings)
-    _, twin = experiment.build(settings)
+    _, twin = session.build(settings)
     trainer.advance(batch_at)
     batch: Batch = batch_at(0)
     rate = settings.train.learning_rate / settings.train.warmup_steps
@@ -167,3 +167,12 @@ def test_the_loop_stops_after_the_step_when_told_to() -> None:
 def test_auto_takes_cuda_only_where_there_is_one() -> None:
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert choose_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_the_forward_pass_runs_in_the_precision_that_was_asked_for(precision: str, dtype: torch.dtype) -> None:
+    trainer, batch_at = make(setting(), precision=precision)
+    seen: list[torch.dtype] = []
+    trainer.model.get_submodule("output").register_forward_hook(lambda *parts: seen.append(parts[2].dtype))
+    trainer.advance(batch_at)
+    assert seen == [dtype]

@@ -15,7 +15,7 @@ from typing import Any, cast
 from rich.box import SIMPLE
 from rich.table import Table
 
-from lookback import config, experiment
+from lookback import config, session
 from lookback.attention import Maps
 from lookback.command_line import compose
 from lookback.config import Config
@@ -158,7 +158,7 @@ def training(work: Work) -> list[Row]:
 
 def _models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
     """Our model, and nn.Transformer with the same sizes, positions and weights."""
-    task, ours = experiment.build(loaded)
+    task, ours = session.build(loaded)
     assert isinstance(ours, Transformer)
     sizes = {key: value for key, value in loaded.raw["model"].items() if key not in ("_target_", "tied")}
     sizes["positions"] = partial(Sinusoidal, base=sizes["positions"]["base"])
@@ -174,7 +174,7 @@ def _milliseconds(seconds: Sequence[Pair], steps: int) -> list[Pair]:
 
 def maps(work: Work) -> list[Row]:
     """What watching costs: our forward pass with attention maps against the same pass without, in eval mode."""
-    _, model = experiment.build(work.config)
+    _, model = session.build(work.config)
     batches = work.batches()[: work.steps]
 
     def forward(watch: bool) -> None:

@@ -18,12 +18,13 @@ from matplotlib.image import imsave
 from numpy.typing import NDArray
 
 from lookback.attention import Maps
+from lookback.checkpoint import write_whole
 from lookback.data import Batch, collate, held_out
 from lookback.decode import evaluating
 from lookback.evaluate import Example
 from lookback.figures import MapPicture, Panel
 from lookback.models.base import Seq2Seq
-from lookback.rules import Lengths, NonNegativeInt, PositiveInt
+from lookback.rules import DrawnLengths, NonNegativeInt, PositiveInt
 from lookback.tasks.base import Ids, Task
 
 AXES = {
@@ -50,7 +51,7 @@ class BoardSettings:
 
     scalars_every: PositiveInt
     images_every: NonNegativeInt
-    probe_lengths: Lengths
+    probe_lengths: DrawnLengths
 
 
 @dataclass(frozen=True)
@@ -216,9 +217,7 @@ def _drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
             if line.endswith("\n") and values["step"] <= start:
                 kept.append(line)
                 logged |= {(start, tag) for tag in values if values["step"] == start}
-    beside = path.with_suffix(".partial")
-    beside.write_text("".join(kept), encoding="utf-8")
-    beside.replace(path)
+    write_whole(path, "".join(kept).encode())
     return logged
 
 

@@ -1,6 +1,13 @@
-"""Checkpoints: one file that has all that predicting or resuming needs, and that cannot run code when loaded."""
+"""Checkpoints: one file that has all that predicting or resuming needs, and that cannot run code when loaded.
 
+And how any file of a run is written: whole, by one process.
+"""
+
+import fcntl
+import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +21,47 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used."""
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint so that `path` always holds a whole one: to a file beside it, synced, then renamed.
-
-    Args:
-        path: where it goes.
-        content: tensors, numbers, text, lists and dictionaries of these.
-    """
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that `path` always holds a whole one: to a file beside it, synced, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".partial")
     try:
         with beside.open("wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from working in a folder; the lock goes with the process, however it ends.
+
+    Raises:
+        CheckpointError: if another process has it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise CheckpointError(f"{folder}: another process is working in this run folder") from error
+    finally:
+        os.close(handle)
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Args:
+        path: where it goes.
+        content: tensors, numbers, text, lists and dictionaries of these.
+    """
+    buffer = io.BytesIO()  # torch would hide that a disk is full
+    torch.save({"format": FORMAT, **content}, buffer)
+    write_whole(path, buffer.getvalue())
 
 
 def load(path: Path) -> dict[str, Any]:

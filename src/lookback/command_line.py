@@ -18,14 +18,15 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lookback import config
 from lookback.checkpoint import CheckpointError
-from lookback.config import Config, ConfigError, Problem
+from lookback.config import Config
+from lookback.schema import ConfigError, Problem
 from lookback.train import NonFiniteLossError
 
 HERE = Path(__file__).resolve().parent
@@ -53,12 +54,18 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        resumed = [argument for argument in arguments if argument.partition("=")[0] in ("resume", "+resume")]
-        if resumed:
-            return _resume(run, resumed[-1].partition("=")[2], [a for a in arguments if a not in resumed])
+        resumed = [argument for argument in arguments if argument.partition("=")[0].lstrip("+") == "resume"]
+        folders = [argument.partition("=")[2].strip("\"'") for argument in resumed]
+        arguments = [argument for argument in arguments if argument not in resumed]
+        if any(folder not in ("", "null") for folder in folders):
+            if len(folders) > 1:
+                raise ConfigError([Problem("resume", "must be one run folder", ", ".join(folders))])
+            return _resume(run, folders[0], arguments)
         flags = [argument for argument in arguments if argument.startswith("-")]
         if all(flag in MULTIRUN_FLAGS for flag in flags):
-            check_overrides(name, [a for a in arguments if a not in flags], multirun=bool(flags))
+            overrides = [argument for argument in arguments if argument not in flags]
+            check_overrides(name, overrides, multirun=bool(flags))
+            arguments = [*flags, *overrides]  # Hydra wants its flags first
         return _run_hydra(run, name, arguments)
     except FAILURES as error:
         return _report(error)
@@ -121,7 +128,7 @@ def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> N
         texts = [_forced(override) for override in job if not _check_group(override)]
         try:
             found = config.check(compose(name, texts))
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             found = [Problem("command line", _first_line(error))]
         problems += [problem for problem in bad + found if problem not in problems]
     if problems:
@@ -145,9 +152,20 @@ def _jobs(overrides: list[Override]) -> Iterable[list[Override]]:
     """The overrides of each job: one job, or one for each combination of swept values."""
     swept = [override for override in overrides if override.is_sweep_override()]
     fixed = [override for override in overrides if override not in swept]
-    choices = [[f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] for o in swept]
+    choices = [[f"{o.get_key_element()}={value}" for value in _swept_values(o)] for o in swept]
     parser = OverridesParser.create()
     return [fixed + parser.parse_overrides(list(choice)) for choice in itertools.product(*choices)]
+
+
+def _swept_values(override: Override) -> Iterable[str]:
+    value: Any = override.value()
+    if isinstance(value, Glob):
+        return value.filter(_choices(override.key_or_group))
+    return override.sweep_string_iterator()
+
+
+def _choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
 def _is_group(key: str) -> bool:
@@ -158,14 +176,14 @@ def _check_group(override: Override) -> Problem | None:
     """A group's value must be one of its files."""
     if override.is_delete() or not _is_group(override.key_or_group):
         return None
-    choices = sorted(path.stem for path in (CONFIGS / override.key_or_group).glob("*.yaml"))
+    choices = _choices(override.key_or_group)
     value = override.value()
     if override.is_add():
         rule = f"is chosen in the defaults already: write {override.key_or_group}={value}, without +"
         return Problem(override.key_or_group, rule)
-    if value in choices or (value is None and override.key_or_group == "experiment"):
+    if value in choices:
         return None
-    return Problem(override.key_or_group, f"no such choice; there are {', '.join(choices)}", value)
+    return Problem(override.key_or_group, f"no such choice; choose from: {', '.join(choices)}", value)
 
 
 def _forced(override: Override) -> str:
@@ -216,13 +234,15 @@ def _remove_empty(folder: Path, started: float) -> None:
 
 def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
     """Go on in a run folder, with its own configuration; what was typed may change how, not what, is trained."""
-    folder = Path(os.path.expandvars(folder_text.strip("\"'"))).expanduser().resolve()
+    folder = Path(os.path.expandvars(folder_text)).expanduser().resolve()
     node = OmegaConf.create(config.read(folder / "config.yaml"))
     overrides, problems = _parse([argument for argument in arguments if not argument.startswith("-")])
     problems += [Problem(a, "cannot be used when resuming") for a in arguments if a.startswith("-")]
     for override in overrides:
         key, value = override.key_or_group, override.value()
-        if key.partition(".")[0] not in ("train", "evaluate", "board"):
+        if override.is_sweep_override():
+            problems.append(Problem(key, "several values are a sweep, and resuming is one run"))
+        elif key.partition(".")[0] not in ("train", "evaluate", "board"):
             problems.append(Problem(key, "cannot change when resuming; only train, evaluate and board can", value))
         else:
             OmegaConf.update(node, key, value, force_add=True)

@@ -5,68 +5,35 @@ Closed nodes (data, train, evaluate, board) are dataclasses. Open nodes (task, m
 """
 
 import collections.abc
-import difflib
 import functools
 import importlib
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import torch
 from omegaconf import OmegaConf
-from pydantic import ConfigDict
 
+from lookback import schema
 from lookback.board import BoardSettings
 from lookback.data import DataSettings
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
-from lookback.rules import NonNegativeInt
+from lookback.rules import Seed
+from lookback.schema import ConfigError, Problem, unknown
 from lookback.tasks.base import Task
 from lookback.train import TrainSettings
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 CLOSED: dict[str, Any] = {
     "data": DataSettings,
     "train": TrainSettings,
     "evaluate": EvaluateSettings,
     "board": BoardSettings,
 }
-WORDS = {  # pydantic's words, and ours
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid dictionary or instance of Schema": "a group of settings",
-    "a valid list": "a list",
-    "List should have at least": "a list of at least",
-    " after validation, not 0": "",
-}
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing wrong with a configuration: at which key, with which value (if any), and the rule it breaks."""
-
-    key: str
-    rule: str
-    value: object = None
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else f" = {self.value}"
-        return f"{self.key}{value}: {self.rule}"
-
-
-class ConfigError(ValueError):
-    """A configuration with problems; its text names them all."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = list(problems)
-        lines = [str(problem) for problem in self.problems]
-        many = f"{len(lines)} problems in the configuration:\n  " if len(lines) > 1 else ""
-        super().__init__(many + "\n  ".join(lines))
 
 
 @dataclass(frozen=True)
@@ -102,11 +69,17 @@ def read(path: Path) -> dict[str, Any]:
     """Read a resolved yaml back.
 
     Raises:
-        ConfigError: if there is no such file.
+        ConfigError: if there is no such file, or it is not one.
     """
     if not path.is_file():
         raise ConfigError([Problem(str(path), "no such file")])
-    return typing.cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
+    try:
+        found = OmegaConf.to_container(OmegaConf.load(path))
+    except Exception as error:  # yaml, OmegaConf and the file system each have their own
+        raise ConfigError([Problem(str(path), f"not readable as yaml ({type(error).__name__})")]) from error
+    if not isinstance(found, dict) or not found:
+        raise ConfigError([Problem(str(path), "must be a configuration, with a key a line")])
+    return typing.cast(dict[str, Any], found)
 
 
 def build(raw: Mapping[str, Any]) -> Config:
@@ -118,7 +91,7 @@ def build(raw: Mapping[str, Any]) -> Config:
     problems = check(raw)
     if problems:
         raise ConfigError(problems)
-    closed = {name: kind(**raw[name]) for name, kind in CLOSED.items()}
+    closed = {name: kind(**schema.coerced(schema.keywords(kind), raw[name])) for name, kind in CLOSED.items()}
     return Config(dict(raw), raw["seed"], _factory(raw["task"]), _factory(raw["model"]), **closed)
 
 
@@ -138,15 +111,16 @@ def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
 def check(raw: Mapping[str, Any]) -> list[Problem]:
     """Find all problems of a resolved configuration; no random number is drawn, no memory taken for weights."""
     known = ["seed", *OPEN, *CLOSED]
-    problems = [
-        Problem(key, unknown(key, [*known, "model/positions"]), raw[key]) for key in raw if key not in known
-    ]
+    inner = [f"{name}.{key}" for name, kind in CLOSED.items() for key in schema.keywords(kind)]
+    inner += [f"{name}.{key}" for name in OPEN if isinstance(raw.get(name), Mapping) for key in raw[name]]
+    names = [*known, "model/positions", *inner]
+    problems = [Problem(key, unknown(key, names, shown=known), raw[key]) for key in raw if key not in known]
     problems += [Problem(key, "is missing") for key in known if key not in raw]
     if "seed" in raw:
-        problems += _problems("", {"seed": NonNegativeInt}, {"seed": raw["seed"]})
+        problems += schema.problems("", {"seed": Seed}, {"seed": raw["seed"]})
     for name, kind in CLOSED.items():
         if name in raw:
-            problems += _problems(name, _keywords(kind), raw[name])
+            problems += schema.problems(name, schema.keywords(kind), raw[name])
     for name, base in OPEN.items():
         if name in raw:
             problems += _check_node(name, raw[name], base)
@@ -154,52 +128,10 @@ def check(raw: Mapping[str, Any]) -> list[Problem]:
     return problems + _check_together(raw, {name for name in known if name not in broken})
 
 
-def unknown(key: str, known: Iterable[str], prefix: str = "") -> str:
-    """The rule that an unknown key breaks, with the nearest valid name, or all of them."""
-    known = list(known)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    if near:
-        return f"no such key; the nearest is {prefix}{near[0]}"
-    return f"no such key; there are {', '.join(prefix + name for name in known) or 'none'}"
-
-
-def _problems(name: str, keywords: Mapping[str, Any], values: object) -> list[Problem]:
-    """Let pydantic compare values with types, and say what it found in our words."""
-    fields: Any = {key: (kind, ...) for key, kind in keywords.items()}
-    schema = pydantic.create_model("Schema", __config__=STRICT, **fields)
-    try:
-        schema.model_validate(values)
-    except pydantic.ValidationError as error:
-        return [_problem(name, found, list(keywords)) for found in error.errors()]
-    return []
-
-
-def _problem(name: str, found: Any, known: list[str]) -> Problem:  # noqa: ANN401 (pydantic's dictionary)
-    key = ".".join(filter(None, [name, *map(str, found["loc"])]))
-    match found["type"]:
-        case "extra_forbidden":
-            return Problem(key, unknown(str(found["loc"][-1]), known, f"{name}."), found["input"])
-        case "missing":
-            return Problem(key, "is missing")
-        case _:
-            rule = found["msg"].removeprefix("Input should be ")
-            for theirs, ours in WORDS.items():
-                rule = rule.replace(theirs, ours)
-            return Problem(key, f"must be {rule}", found["input"])
-
-
 def _target(node: Mapping[str, Any]) -> Any:  # noqa: ANN401 (whatever a yaml may name)
     """The class that a node names."""
     module, _, name = str(node["_target_"]).rpartition(".")
     return getattr(importlib.import_module(module), name)
-
-
-def _keywords(target: type) -> dict[str, Any]:
-    """What a node of this class must say: its constructor's keyword-only parameters and their types."""
-    constructor = inspect.signature(target.__init__)  # type: ignore[misc]
-    hints = typing.get_type_hints(target.__init__, include_extras=True)  # type: ignore[misc]
-    kinds = constructor.parameters.values()
-    return {kind.name: hints[kind.name] for kind in kinds if kind.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _check_node(name: str, node: object, base: type) -> list[Problem]:
@@ -215,10 +147,10 @@ def _check_node(name: str, node: object, base: type) -> list[Problem]:
         return [problem]
     if not inspect.isclass(target) or not issubclass(target, base) or inspect.isabstract(target):
         return [problem]
-    keywords = _keywords(target)
+    keywords = schema.keywords(target)
     inner = {key: kind for key, kind in keywords.items() if typing.get_origin(kind) is collections.abc.Callable}
     values = {key: value for key, value in node.items() if key != "_target_" and key not in inner}
-    problems = _problems(name, {key: kind for key, kind in keywords.items() if key not in inner}, values)
+    problems = schema.problems(name, {key: kind for key, kind in keywords.items() if key not in inner}, values)
     for key, kind in inner.items():
         made = typing.get_args(kind)[-1]
         problems += _check_node(f"{name}.{key}", node.get(key), made)
@@ -227,12 +159,11 @@ def _check_node(name: str, node: object, base: type) -> list[Problem]:
 
 def _factory(node: Mapping[str, Any]) -> Callable[..., Any]:
     """A function that makes what the node says from what is known only at run time."""
-    values = {
-        key: _factory(value) if isinstance(value, Mapping) and "_target_" in value else value
-        for key, value in node.items()
-        if key != "_target_"
-    }
-    return functools.partial(_target(node), **values)
+    target = _target(node)
+    nested = {key: _factory(value) for key, value in node.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in node.items() if key != "_target_" and key not in nested}
+    keywords = {key: kind for key, kind in schema.keywords(target).items() if key in plain}
+    return functools.partial(target, **schema.coerced(keywords, plain), **nested)
 
 
 def _check_together(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
@@ -241,9 +172,9 @@ def _check_together(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
     The model is made on torch's meta device, which has no memory and draws no random number.
     """
     problems = []
-    for name in sound & CLOSED.keys():
+    for name in [name for name in CLOSED if name in sound]:
         try:
-            CLOSED[name](**raw[name])
+            CLOSED[name](**schema.coerced(schema.keywords(CLOSED[name]), raw[name]))
         except ValueError as error:
             problems.append(Problem(name, str(error)))
             sound = sound - {name}
@@ -261,8 +192,8 @@ def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
         task = _factory(raw["task"])()
         with torch.device("meta"):
             model: Seq2Seq = _factory(raw["model"])(len(task.source_vocabulary), len(task.target_vocabulary))
-    except ValueError as error:
-        return [Problem("model" if task else "task", str(error))]
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # all but the first: sizes past torch's
+        return [Problem("model" if task else "task", str(error).splitlines()[0])]
     problems = []
     for node, name in (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths")):
         value = raw[node][name] if node in sound else 0

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lookback.rules import PositiveInt
 from lookback.tasks.base import Ids, Task
 from lookback.tokens import BOS, EOS, PAD
 
@@ -35,9 +36,9 @@ class DataSettings:
         max_length: longest training source; all lengths between are equally likely.
     """
 
-    batch_size: int
-    min_length: int
-    max_length: int
+    batch_size: PositiveInt
+    min_length: PositiveInt
+    max_length: PositiveInt
 
     def __post_init__(self) -> None:
         """Check what no single value can show."""

@@ -1,30 +1,19 @@
 """The hall: from a checked configuration to a trained, evaluated run folder."""
 
-import json
-import re
 import signal
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
-from rich.console import Console
 
 from lookback import checkpoint, command_line, config, terminal
-from lookback.board import Board, make_probe, save_maps
-from lookback.config import Config, ConfigError, Problem
-from lookback.data import Batch, train_batch
-from lookback.evaluate import LengthScore, Validation, evaluate, validate, validation_batch
-from lookback.machine import peak_memory_mib
+from lookback.board import Board
+from lookback.config import Config
 from lookback.models.base import Seq2Seq
+from lookback.schema import ConfigError, Problem
+from lookback.session import Run, checkpoint_path
 from lookback.stop import Stop
 from lookback.tasks.base import Task
-from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
-
-VALIDATION_STRINGS = 128
-SAMPLES = 8
 
 
 def main() -> int:
@@ -48,176 +37,6 @@ def load(folder: Path, which: str = "best") -> tuple[Task, Seq2Seq]:
     return task, model.eval()
 
 
-def checkpoint_path(folder: Path, which: str) -> Path:
-    """Where a run keeps its `best` or `last` checkpoint."""
-    return folder / "checkpoints" / f"{which}.pt"
-
-
-def build(loaded: Config) -> tuple[Task, Seq2Seq]:
-    """Make the task and the model of a configuration, the weights drawn from its seed."""
-    torch.manual_seed(loaded.seed)
-    task = loaded.task()
-    return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
-
-
-class Run:
-    """One training run and its folder.
-
-    Args:
-        loaded: the configuration.
-        folder: where everything goes.
-        resume: go on from the folder's last checkpoint.
-    """
-
-    def __init__(self, loaded: Config, folder: Path, resume: bool) -> None:
-        self.config = loaded
-        self.folder = folder
-        self.console = Console(highlight=False)
-        self.task, model = build(loaded)
-        self.model = model.to(choose_device(loaded.train.device))
-        self.trainer = Trainer(self.model, loaded.train)
-        self.best: Validation | None = None
-        self.best_step = 0
-        if resume:
-            self._load_last()
-        lengths = range(loaded.data.min_length, loaded.data.max_length + 1)
-        self.validation = validation_batch(
-            self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
-        ).to(self.trainer.device)
-        self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
-
-    def train(self, board: Board, stop: Callable[[], bool]) -> None:
-        """Train to the last step, or until told to stop; either way the last checkpoint is written."""
-        steps = self.config.train.steps
-        self.board = board
-        with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
-            actions = [
-                (self.config.board.scalars_every, self._log),
-                (self.config.board.images_every, self._log_maps),
-                (self.config.train.validate_every, self._validate),
-                (self.config.train.save_every, self._save_last),
-            ]
-            fit(self.trainer, self._batch, actions, stop)
-            if self.trainer.step < steps:
-                self._save_last()
-
-    def finish(self, board: Board) -> list[LengthScore]:
-        """Evaluate the best weights on the test strings, and leave all results in the folder."""
-        path = checkpoint_path(self.folder, "best")
-        checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
-        scores = evaluate(self.model, self.task, self.config.evaluate, "test")
-        for row in scores:
-            values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
-            board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
-        board.flush()
-        self.summarise("finished", scores=scores)
-        self._draw(lambda: save_maps(self.folder / "attention", self.model, self.probes))
-        return scores
-
-    def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
-        """Write summary.json; README explains each entry."""
-        scores = scores or []
-        choices = {name: _class_name(self.config.raw[name]) for name in ("task", "model")}
-        summary = {
-            "status": status,
-            "reason": reason,
-            **choices,
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-            "seed": self.config.seed,
-            "steps": self.trainer.step,
-            "best_step": self.best_step,
-            "train_seconds": round(self.trainer.seconds, 3),
-            "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
-            "peak_memory_mib": round(peak_memory_mib(), 1),
-            "exact_match": {str(row.length): row.exact_match for row in scores},
-            "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
-            "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
-            "strings": {str(row.length): row.strings for row in scores},
-            "cut_off": {str(row.length): row.cut_off for row in scores},
-            "validation": asdict(self.best) if self.best else {},
-        }
-        beside = self.folder / "summary.partial"
-        beside.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        beside.replace(self.folder / "summary.json")
-
-    def status(self) -> str:
-        """The status that summary.json has; empty if it cannot be read."""
-        with suppress(OSError, ValueError, KeyError):
-            return str(json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))["status"])
-        return ""
-
-    def _batch(self, step: int) -> Batch:
-        return train_batch(self.task, self.config.data, self.config.seed, step)
-
-    def _log(self) -> None:
-        records = self.trainer.drain()
-        for record in records:
-            values = {
-                "train/loss": record.loss,
-                "train/token_accuracy": record.token_accuracy,
-                "train/learning_rate": record.learning_rate,
-                "train/tokens_per_second": record.tokens_per_second,
-            }
-            self.board.scalars(record.step, values)
-        if records:
-            self.progress.update(records[-1])
-
-    def _log_maps(self) -> None:
-        self._draw(lambda: self.board.attention(self.trainer.step, self.model, self.probes))
-
-    def _draw(self, picture: Callable[[], None]) -> None:
-        try:
-            picture()
-        except Exception as error:  # a picture must never end a training
-            self.console.print(f"no picture at step {self.trainer.step}: {error}", markup=False)
-
-    def _validate(self) -> None:
-        self._log()
-        extra = self.config.evaluate.extra_tokens
-        result, examples = validate(self.model, self.task, self.validation, extra, SAMPLES)
-        step = self.trainer.step
-        better = result.better_than(self.best)
-        self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
-        self.board.samples(step, examples)
-        self.progress.validated(step, result, better)
-        if better:
-            self.best, self.best_step = result, step
-            self._save("best")
-
-    def _save_last(self) -> None:
-        self._log()
-        self._save("last")
-
-    def _save(self, which: str) -> None:
-        if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
-            raise NonFiniteLossError(f"weights are not finite at step {self.trainer.step}")
-        content = {
-            "config": self.config.raw,
-            "model": self.model.state_dict(),
-            "trainer": self.trainer.state_dict(),
-            "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
-        }
-        self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
-        checkpoint.save(checkpoint_path(self.folder, which), content)
-
-    def _load_last(self) -> None:
-        path = checkpoint_path(self.folder, "last")
-        content = checkpoint.load(path)
-        checkpoint.load_weights(self.model, content["model"], path)
-        self.trainer.load_state_dict(content["trainer"])
-        best_path = checkpoint_path(self.folder, "best")
-        if best_path.exists():  # what it says of itself counts: it may be younger than `last`
-            best = dict(checkpoint.load(best_path)["best"])
-            self.best_step = best.pop("step")
-            self.best = Validation(**best)
-
-
-def _class_name(node: Mapping[str, Any]) -> str:
-    """The class of a node, written as a yaml is named: RnnLuong is rnn_luong."""
-    name = str(node["_target_"]).rpartition(".")[2]
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
 def run(loaded: Config, folder: Path, resume: bool) -> int:
     """Train, evaluate and report one configuration.
 
@@ -231,24 +50,31 @@ def run(loaded: Config, folder: Path, resume: bool) -> int:
     if not resume and (folder / "config.yaml").exists():
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
-    this = Run(loaded, folder, resume)
+    with checkpoint.locked(folder):
+        return _run(Run(loaded, folder, resume), resume)
+
+
+def _run(this: Run, resume: bool) -> int:
+    loaded, folder = this.config, this.folder
     if this.trainer.step > loaded.train.steps:
         raise ConfigError(
             [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
         )
     if resume and this.status() == "finished" and config.read(folder / "config.yaml") == loaded.raw:
-        note = "has finished already; train.steps=NUMBER trains it further, along a new curve of the learning rate"
-        this.console.print(f"{terminal.shown_path(folder)} {note}", markup=False, soft_wrap=True)
+        note = "add train.steps=TOTAL to train it further, along a new curve of the learning rate"
+        this.console.print(f"{terminal.shown_path(folder)} has finished already;\n{note}", markup=False)
         return 0
     with Stop() as stop, Board(folder, this.trainer.step) as board:
         loaded.save(folder / "config.yaml")
         this.summarise("running")
+        terminal.announce(this.console, folder, this.headline())
         try:
             this.train(board, stop)
-            scores = [] if stop() else this.finish(board)
+            scores = [] if stop() else this.finish(board, stop)
         except BaseException as error:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            this.summarise(status, reason=f"{type(error).__name__}: {error}")
+            with suppress(OSError):  # the first error is what counts
+                this.summarise(status, reason=f"{type(error).__name__}: {error}")
             raise
     if not scores:
         this.summarise("interrupted", reason=signal.Signals(stop.signal).name)

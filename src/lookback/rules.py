@@ -5,14 +5,16 @@ And the one rule that more than one room needs.
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Lt, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-PositiveInt = Annotated[int, Gt(0)]
-NonNegativeInt = Annotated[int, Ge(0)]
+PositiveInt = Annotated[int, Gt(0), Lt(2**31)]
+NonNegativeInt = Annotated[int, Ge(0), Lt(2**31)]
+Seed = Annotated[int, Ge(0), Lt(2**63)]
 PositiveFloat = Annotated[float, Gt(0.0)]
 NonNegativeFloat = Annotated[float, Ge(0.0)]
 Fraction = Annotated[float, Ge(0.0), Lt(1.0)]
 Lengths = Annotated[list[PositiveInt], MinLen(1)]
+DrawnLengths = Annotated[list[Annotated[int, Gt(0), Le(64)]], MinLen(1)]  # more would not fit a picture
 
 
 def head_width(d_model: int, num_heads: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Stop:
-    """Remembers Ctrl-C and SIGTERM until the running step is done; a second Ctrl-C ends at once."""
+    """Remembers Ctrl-C, SIGTERM and a closed terminal until the running step is done; a second one ends at once."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -19,7 +19,7 @@ class Stop:
 
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():  # no other thread may listen to signals
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 self._before[number] = signal.signal(number, self._remember)
         return self
 

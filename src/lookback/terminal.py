@@ -1,5 +1,6 @@
 """What a person sees in the terminal: progress, tables, examples, a map."""
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,18 @@ SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"
 SHORT = {"<bos>": "^", "<eos>": "$"}
 EXAMPLES = 4
-LINE_SYMBOLS = 40
+LINE_SYMBOLS = 30
+HERE = Path.cwd()  # where the command was typed; Hydra may go elsewhere
 LINES_WITHOUT_TERMINAL = 20
+
+
+class SteadyConsole(Console):
+    """A console that falls silent when nobody reads any more (`| head`), instead of ending the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich, which would exit."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class TrainingProgress:
@@ -97,7 +108,7 @@ def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
             f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
             f"{row.token_accuracy:.3f}",
             f"{row.teacher_forced:.3f}",
-            f"{row.teacher_forced - row.token_accuracy:+.3f}",
+            f"{round(row.teacher_forced, 3) - round(row.token_accuracy, 3):+.3f}",
         )
     return table
 
@@ -146,13 +157,18 @@ def heatmap(console: Console, probe: Probe, weights: NDArray[np.floating]) -> st
 
 def shown_path(path: Path) -> str:
     """A path as a person would type it from here, quoted for the shell."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    return shlex.quote(str(path.relative_to(HERE) if path.is_relative_to(HERE) else path))
 
 
 def call(program: str, arguments: str) -> str:
     """How to call a program of this Python environment from here."""
     return f"{shown_path(Path(sys.executable).parent / program)} {arguments}"
+
+
+def announce(console: Console, folder: Path, headline: str) -> None:
+    """What a run begins with."""
+    console.print(headline, markup=False)
+    console.print(f"run folder {shown_path(folder)}; Ctrl-C saves and stops", soft_wrap=True, markup=False)
 
 
 def report(

@@ -173,7 +173,10 @@ class Trainer:
         self.step = state["step"]
         self.seconds = self._drained_seconds = state["seconds"]
         self.tokens = state["tokens"]
+        options = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, option in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(option)  # the moments are the checkpoint's, the settings ours
         if self.scaler.is_enabled() and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random_state"])

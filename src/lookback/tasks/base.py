@@ -51,5 +51,5 @@ class Task(ABC):
         return rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + self.alphabet_size, length)
 
     def num_sources(self, length: int) -> int:
-        """How many different sources of this length there are."""
-        return int(self.alphabet_size**length)
+        """How many different sources of this length there are; beyond length 64, at least so many."""
+        return int(self.alphabet_size ** min(length, 64))

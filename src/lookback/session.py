@@ -1,0 +1,223 @@
+"""One training run and its folder: training, validating, saving, resuming, evaluating, summing up."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lookback import checkpoint, terminal
+from lookback.board import Board, make_probe, save_maps
+from lookback.checkpoint import CheckpointError
+from lookback.config import Config
+from lookback.data import Batch, train_batch
+from lookback.evaluate import LengthScore, Validation, evaluate_length, validate, validation_batch
+from lookback.machine import peak_memory_mib
+from lookback.models.base import Seq2Seq
+from lookback.schema import ConfigError, Problem
+from lookback.tasks.base import Task
+from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
+
+VALIDATION_STRINGS = 128
+SAMPLES = 8
+
+
+def checkpoint_path(folder: Path, which: str) -> Path:
+    """Where a run keeps its `best` or `last` checkpoint."""
+    return folder / "checkpoints" / f"{which}.pt"
+
+
+def build(loaded: Config) -> tuple[Task, Seq2Seq]:
+    """Make the task and the model of a configuration, the weights drawn from its seed."""
+    torch.manual_seed(loaded.seed)
+    task = loaded.task()
+    return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+class Run:
+    """One training run and its folder.
+
+    Args:
+        loaded: the configuration.
+        folder: where everything goes.
+        resume: go on from the folder's last checkpoint.
+    """
+
+    def __init__(self, loaded: Config, folder: Path, resume: bool) -> None:
+        self.config = loaded
+        self.folder = folder
+        self.console = terminal.SteadyConsole(highlight=False)
+        self.task, model = build(loaded)
+        self.model = model.to(choose_device(loaded.train.device))
+        self.trainer = Trainer(self.model, loaded.train)
+        self.best: Validation | None = None
+        self.best_step = 0
+        if resume:
+            self._load_last()
+        lengths = range(loaded.data.min_length, loaded.data.max_length + 1)
+        self.validation = validation_batch(
+            self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
+        ).to(self.trainer.device)
+        self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
+
+    def train(self, board: Board, stop: Callable[[], bool]) -> None:
+        """Train to the last step, or until told to stop; either way the last checkpoint is written."""
+        steps = self.config.train.steps
+        self.board = board
+        if self.trainer.step == 0:
+            self._save("last")  # so that there is always something to resume from
+        with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
+            actions = [
+                (self.config.board.scalars_every, self._log),
+                (self.config.board.images_every, self._log_maps),
+                (self.config.train.validate_every, self._validate),
+                (self.config.train.save_every, self._save_last),
+            ]
+            fit(self.trainer, self._batch, actions, stop)
+            if self.trainer.step < steps:
+                self._save_last()
+
+    def finish(self, board: Board, stop: Callable[[], bool]) -> list[LengthScore]:
+        """Evaluate the best weights on the test strings, and leave all results in the folder; none if stopped."""
+        path = checkpoint_path(self.folder, "best")
+        checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
+        scores = []
+        for length in self.config.evaluate.lengths:
+            scores.append(evaluate_length(self.model, self.task, self.config.evaluate, "test", length))
+            if stop():
+                return []
+        for row in scores:
+            values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
+            board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
+        board.flush()
+        self.summarise("finished", scores=scores)
+        self._draw(lambda: save_maps(self.folder / "attention", self.model, self.probes))
+        return scores
+
+    def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
+        """Write summary.json; README explains each entry."""
+        scores = scores or []
+        choices = {name: class_name(self.config.raw[name]) for name in ("task", "model")}
+        summary = {
+            "status": status,
+            "reason": reason,
+            **choices,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "seed": self.config.seed,
+            "steps": self.trainer.step,
+            "best_step": self.best_step,
+            "train_seconds": round(self.trainer.seconds, 3),
+            "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
+            "peak_memory_mib": round(peak_memory_mib(), 1),
+            "exact_match": {str(row.length): row.exact_match for row in scores},
+            "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
+            "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
+            "strings": {str(row.length): row.strings for row in scores},
+            "cut_off": {str(row.length): row.cut_off for row in scores},
+            "validation": asdict(self.best) if self.best else {},
+        }
+        text = json.dumps(summary, indent=2) + "\n"
+        checkpoint.write_whole(self.folder / "summary.json", text.encode())
+
+    def headline(self) -> str:
+        """What is about to be trained."""
+        names = [class_name(self.config.raw[name]) for name in ("task", "model")]
+        count = sum(weights.numel() for weights in self.model.parameters())
+        steps = (
+            f"steps {self.trainer.step + 1} to {self.config.train.steps} of {self.config.data.batch_size} strings"
+        )
+        where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
+        return f"{names[0]}, {names[1]} of {count:,} parameters, {steps}, {where}"
+
+    def status(self) -> str:
+        """The status that summary.json has; empty if it cannot be read."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))["status"])
+        return ""
+
+    def _batch(self, step: int) -> Batch:
+        return train_batch(self.task, self.config.data, self.config.seed, step)
+
+    def _log(self) -> None:
+        records = self.trainer.drain()
+        for record in records:
+            values = {
+                "train/loss": record.loss,
+                "train/token_accuracy": record.token_accuracy,
+                "train/learning_rate": record.learning_rate,
+                "train/tokens_per_second": record.tokens_per_second,
+            }
+            self.board.scalars(record.step, values)
+        if records:
+            self.progress.update(records[-1])
+
+    def _log_maps(self) -> None:
+        self._draw(lambda: self.board.attention(self.trainer.step, self.model, self.probes))
+
+    def _draw(self, picture: Callable[[], None]) -> None:
+        try:
+            picture()
+        except Exception as error:  # a picture must never end a training
+            self.console.print(f"no picture at step {self.trainer.step}: {error}", markup=False)
+
+    def _validate(self) -> None:
+        self._log()
+        extra = self.config.evaluate.extra_tokens
+        result, examples = validate(self.model, self.task, self.validation, extra, SAMPLES)
+        step = self.trainer.step
+        better = result.better_than(self.best)
+        self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
+        self.board.samples(step, examples)
+        self.progress.validated(step, result, better)
+        if better:
+            self.best, self.best_step = result, step
+            self._save("best")
+
+    def _save_last(self) -> None:
+        self._log()
+        self._save("last")
+
+    def _save(self, which: str) -> None:
+        if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
+            raise NonFiniteLossError(f"weights are not finite at step {self.trainer.step}")
+        content = {
+            "config": self.config.raw,
+            "model": self.model.state_dict(),
+            "trainer": self.trainer.state_dict(),
+            "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
+        }
+        self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
+        checkpoint.save(checkpoint_path(self.folder, which), content)
+
+    def _load_last(self) -> None:
+        path = checkpoint_path(self.folder, "last")
+        content = checkpoint.load(path)
+        self._check_same_run(content.get("config"))
+        best_path = checkpoint_path(self.folder, "best")
+        try:
+            checkpoint.load_weights(self.model, content["model"], path)
+            self.trainer.load_state_dict(content["trainer"])
+            if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+                best = dict(checkpoint.load(best_path)["best"])
+                self.best_step = best.pop("step")
+                self.best = Validation(**best)
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(f"{path}: lacks what resuming needs ({type(error).__name__}: {error})") from error
+
+    def _check_same_run(self, trained: object) -> None:
+        """Refuse to go on with weights that were trained as something else than config.yaml says."""
+        trained = trained if isinstance(trained, dict) else {}
+        keys = [key for key in ("seed", "task", "model", "data") if trained.get(key) != self.config.raw[key]]
+        rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
+        if keys:
+            raise ConfigError(Problem(key, rule, self.config.raw[key]) for key in keys)
+
+
+def class_name(node: Mapping[str, Any]) -> str:
+    """The class of a node, written as a yaml is named: RnnLuong is rnn_luong."""
+    name = str(node["_target_"]).rpartition(".")[2]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
