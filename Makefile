@@ -27,7 +27,7 @@ lint: .venv/installed-dev ## check format, style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-format: .venv/installed-dev ## put the code in form
+format: .venv/installed-dev ## format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -40,7 +40,7 @@ clean: ## remove the environment and caches; runs stay
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"lookback needs Python 3.11 to 3.13, but $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.12 ...")'
 	@echo 'setting up .venv (a few minutes the first time)'
-	@$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	@$(INSTALL) --editable .

@@ -3,8 +3,10 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lookback import command_line, config
@@ -97,3 +99,21 @@ def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
     assert f"{step['ours']:.0f} against {step['theirs']:.0f} ms" in text
     assert f"{maps['ratio']:.2f} times as long" in text
     assert step["ratio"] <= 1.0
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(?:python|yaml)\n(.*?)```", CONTRIBUTING, re.DOTALL)
+
+
+def test_the_worked_example_is_the_task_that_is_shipped() -> None:
+    assert BLOCKS[0] == (ROOT / "src/lookback/tasks/sort.py").read_text(encoding="utf-8")
+    assert BLOCKS[1] == (ROOT / "configs/task/sort.yaml").read_text(encoding="utf-8")
+
+
+def test_the_example_of_an_encoding_works_as_it_is_written() -> None:
+    [code] = [block for block in BLOCKS if "class Ramp" in block]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    ramp = names["Ramp"](8, 2, slope=0.5)
+    added = ramp.embed(torch.zeros(3, 5, 8), torch.arange(5))
+    assert torch.equal(added[2, :, 7], torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]))
