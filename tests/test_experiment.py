@@ -482,3 +482,14 @@ def test_a_hostile_configuration_in_a_checkpoint_is_refused(tiny_run: Path, tmp_
     checkpoint.save(tmp_path / "checkpoints" / "best.pt", content)
     with pytest.raises(schema.ConfigError, match=r"task\._target_ = os\.system: must name a Task inside lookback"):
         experiment.load(tmp_path)
+
+
+def test_a_run_begins_by_saying_what_is_trained_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", "train.steps=3") == 0
+    lines = capsys.readouterr().out.splitlines()
+    count = sum(tensor.numel() for tensor in weights(tmp_path / "run").values())
+    assert lines[0] == f"reverse: transformer, {count:,} parameters"
+    assert lines[1] == "steps 1 to 3 of 64 strings, cpu, 1 threads"
+    assert lines[2] == f"run folder   {tmp_path}/run"

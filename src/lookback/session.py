@@ -131,7 +131,7 @@ class Run:
             f"steps {self.trainer.step + 1} to {self.config.train.steps} of {self.config.data.batch_size} strings"
         )
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
-        return f"{names[0]}, {names[1]} of {count:,} parameters, {steps}, {where}"
+        return f"{names[0]}: {names[1]}, {count:,} parameters\n{steps}, {where}"
 
     def status(self) -> str:
         """The status that summary.json has; empty if it cannot be read."""

@@ -167,8 +167,9 @@ def call(program: str, arguments: str) -> str:
 
 def announce(console: Console, folder: Path, headline: str) -> None:
     """What a run begins with."""
-    console.print(headline, markup=False)
-    console.print(f"run folder {shown_path(folder)}; Ctrl-C saves and stops", soft_wrap=True, markup=False)
+    console.print(headline, markup=False, soft_wrap=True)
+    console.print(f"run folder   {shown_path(folder)}", soft_wrap=True, markup=False)
+    console.print("Ctrl-C saves and stops")
 
 
 def report(
@@ -204,9 +205,8 @@ def report(
         name, head, share = found
         what = "weight where the answer stands" if probe.alignment is not None else "weight on its favourites"
         console.print(f"\n{name} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}", soft_wrap=True)
-        console.print(
-            "rows: symbol being written; columns: symbol of the source, between ^ and $; darkest = largest weight\n"
-        )
+        console.print("rows: symbol being written; columns: symbol of the source, between ^ and $")
+        console.print("the darkest cell is the largest weight\n")
         console.print(heatmap(console, probe, maps[name][head]), markup=False)
     console.print(f"run folder   {shown_path(folder)}", soft_wrap=True, markup=False)
     console.print(
