@@ -1,6 +1,7 @@
 """Configurations: every problem at once, in words with key, rule, value and nearest name."""
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,22 @@ def test_checking_leaves_the_random_state_as_it_was(composed: dict[str, Any]) ->
 def test_what_was_saved_is_read_back(composed: dict[str, Any], tmp_path: Path) -> None:
     config.build(composed).save(tmp_path / "config.yaml")
     assert config.read(tmp_path / "config.yaml") == composed
+
+
+def test_a_failed_write_leaves_the_old_configuration(
+    composed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.yaml"
+    config.build(composed).save(path)
+
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        config.build(changed(composed, seed=9)).save(path)
+    assert config.read(path) == composed
+    assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
 NUMBERS = [

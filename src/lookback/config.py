@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from lookback import schema
 from lookback.board import BoardSettings
+from lookback.checkpoint import write_whole
 from lookback.data import DataSettings
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
@@ -61,8 +62,8 @@ class Config:
     board: BoardSettings
 
     def save(self, path: Path) -> None:
-        """Write the resolved yaml."""
-        OmegaConf.save(OmegaConf.create(self.raw), path)
+        """Write the resolved yaml, whole or not at all: without it a run cannot be resumed."""
+        write_whole(path, OmegaConf.to_yaml(OmegaConf.create(self.raw)).encode())
 
 
 def read(path: Path) -> dict[str, Any]:
