@@ -31,6 +31,9 @@ class Script(Seq2Seq):
     def start(self, memory: Memory, max_length: int) -> State:
         return State(memory, 0, {})
 
+    def sequential_steps(self, source: int, target: int) -> int:
+        return 1
+
     def step(self, token: Tensor, state: State) -> Tensor:
         self.read.append(token.tolist())
         following = [row[min(state.length, len(row) - 1)] for row in self.rows]

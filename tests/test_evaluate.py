@@ -52,6 +52,9 @@ class Copier(Seq2Seq):
     def start(self, memory: Memory, max_length: int) -> State:
         return State(memory, 0, {})
 
+    def sequential_steps(self, source: int, target: int) -> int:
+        return 1
+
     def step(self, token: Tensor, state: State) -> Tensor:
         state.length += 1
         return self._write(state.memory, state.length - 1)

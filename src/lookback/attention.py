@@ -43,12 +43,21 @@ def attend(
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # (batch, heads, query, key)
     if bias is not None:
         scores = scores + bias
-    if mask is not None:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = torch.softmax(scores, dim=-1)
-    if mask is not None:
-        weights = weights.masked_fill(~mask, 0.0)
+    weights = masked_softmax(scores, mask)
     return weights.to(value.dtype) @ value, weights
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the keys that may be looked at; exactly 0 elsewhere, and everywhere if there are none.
+
+    Args:
+        scores: (batch, heads, query, key).
+        mask: as in `attend`.
+    """
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
+    return weights.masked_fill(~mask, 0.0)
 
 
 def attend_fused(

@@ -4,7 +4,7 @@ Axes: batch, source and target (length, marks included), d_model, symbols (size 
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -18,10 +18,12 @@ class Memory:
     Attributes:
         states: (batch, source, d_model), one state a source symbol.
         lengths: (batch,), number of real source symbols in each row.
+        final: where the encoder has states of its own to leave to the decoder: each with the batch as first axis.
     """
 
     states: Tensor
     lengths: Tensor
+    final: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -88,6 +90,17 @@ class Seq2Seq(nn.Module, ABC):
 
         Returns:
             logits (batch, symbols): the same as row `state.length` of `decode` on all tokens read so far.
+        """
+
+    @abstractmethod
+    def sequential_steps(self, source: int, target: int) -> int:
+        """How many layer applications must wait for one another in a teacher-forced pass (`encode`, `decode`).
+
+        It is what more cores cannot shorten (Vaswani et al. 2017, table 1, "sequential operations").
+
+        Args:
+            source: length of the source, marks included.
+            target: number of target tokens read.
         """
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, maps: Maps | None = None) -> Tensor:

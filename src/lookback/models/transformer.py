@@ -257,6 +257,10 @@ class Transformer(Seq2Seq):
         state.length += 1
         return self.output(self.decoder_norm(x))[:, 0]  # type: ignore[no-any-return]
 
+    def sequential_steps(self, source: int, target: int) -> int:
+        """See `Seq2Seq.sequential_steps`: a layer works on all places at once, whatever the lengths."""
+        return len(self.encoder) + len(self.decoder)
+
     def _read(self, layer: nn.Module, memory: Memory) -> KeyValue:
         """A decoder layer's keys and values of the source."""
         assert isinstance(layer, DecoderLayer)
