@@ -11,7 +11,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import TINY, train
-from lookback import command_line, experiment
+from lookback import command_line, experiment, launcher
 from lookback.config import Config
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ def launch(*arguments: str) -> tuple[int, Recorder]:
         (["+model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["++model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
-        (["model=transfomer"], ["model = transfomer: no such choice; choose from: transformer"]),
+        (["model=transfomer"], ["model = transfomer: no such choice; choose from: rnn, rnn_bahdanau, rnn_luong, transformer"]),
         (["model.d_model=30", "model.num_heads=4"], ["but is 30 with num_heads 4"]),
         (["train.steps=-5"], ["train.steps = -5: must be greater than 0"]),
         (["train.learning_rate=fast"], ["train.learning_rate = fast: must be a number"]),
@@ -154,7 +154,7 @@ def test_hydra_of_another_program_is_left_as_it_was(here: Path) -> None:
     (here / "other" / "app.yaml").write_text("key: 5\n")
     with hydra.initialize_config_dir(str(here / "other"), version_base="1.3"):
         for _ in range(3):
-            assert command_line.compose("train", ["seed=9"])["seed"] == 9
+            assert launcher.compose("train", ["seed=9"])["seed"] == 9
         assert hydra.compose("app").key == 5
     assert not GlobalHydra.instance().is_initialized()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lookback import command_line, config, schema
+from lookback import config, launcher, schema
 from lookback.models.transformer import Transformer
 from lookback.positions.sinusoidal import Sinusoidal
 from lookback.schema import ConfigError, Problem
@@ -17,7 +17,7 @@ from lookback.tasks.reverse import Reverse
 
 @pytest.fixture(scope="module")
 def composed() -> dict[str, Any]:
-    return command_line.compose("train")
+    return launcher.compose("train")
 
 
 def changed(raw: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_all_problems_are_told_at_once(composed: dict[str, Any]) -> None:
 
 
 def test_lengths_that_learned_positions_do_not_reach_are_named() -> None:
-    raw = command_line.compose("train", ["model/positions=learned", "model.positions.max_length=22"])
+    raw = launcher.compose("train", ["model/positions=learned", "model.positions.max_length=22"])
     problems = config.check(changed(raw, evaluate__lengths=[5, 21]))
     assert [str(problem) for problem in problems] == [
         "evaluate.lengths = 21: must not be above 20: model.positions.max_length is 22, "

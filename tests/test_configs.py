@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lookback import command_line, config, session
+from lookback import config, launcher, session
 from lookback.attention import Maps
 
 GROUPS = ("task", "model", "model/positions")
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def choices(group: str) -> list[str]:
-    return sorted(path.stem for path in (command_line.CONFIGS / group).glob("*.yaml"))
+    return sorted(path.stem for path in (launcher.CONFIGS / group).glob("*.yaml"))
 
 
 FILES = [(group, choice) for group in GROUPS for choice in choices(group)]
@@ -22,7 +22,7 @@ FILES = [(group, choice) for group in GROUPS for choice in choices(group)]
 
 @pytest.mark.parametrize(("group", "choice"), FILES)
 def test_the_first_line_of_a_yaml_names_the_file_of_its_class(group: str, choice: str) -> None:
-    text = (command_line.CONFIGS / group / f"{choice}.yaml").read_text(encoding="utf-8")
+    text = (launcher.CONFIGS / group / f"{choice}.yaml").read_text(encoding="utf-8")
     first = text.splitlines()[0]
     source = first.rpartition(": ")[2]
     assert first.startswith("# ")
@@ -33,7 +33,7 @@ def test_the_first_line_of_a_yaml_names_the_file_of_its_class(group: str, choice
 
 @pytest.mark.parametrize(("group", "choice"), FILES)
 def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice: str) -> None:
-    built = config.build(command_line.compose("train", ["experiment=smoke", f"{group}={choice}"]))
+    built = config.build(launcher.compose("train", ["experiment=smoke", f"{group}={choice}"]))
     task, model = session.build(built)
     length = 5
     source = task.sample(np.random.default_rng(0), length)
@@ -49,19 +49,19 @@ def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice
 @pytest.mark.parametrize("experiment_name", choices("experiment"))
 @pytest.mark.parametrize("model", choices("model"))
 def test_every_experiment_is_valid_with_every_model(experiment_name: str, model: str) -> None:
-    raw = command_line.compose("train", [f"experiment={experiment_name}", f"model={model}"])
+    raw = launcher.compose("train", [f"experiment={experiment_name}", f"model={model}"])
     assert config.check(raw) == []
 
 
 def test_the_recommended_training_stays_under_1500_steps_of_batch_64() -> None:
-    raw = command_line.compose("train")
+    raw = launcher.compose("train")
     assert raw["train"]["steps"] < 1500
     assert raw["data"] == {"batch_size": 64, "min_length": 1, "max_length": 20}
 
 
 @pytest.mark.parametrize("choice", choices("model"))
 def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_a_row(choice: str) -> None:
-    built = config.build(command_line.compose("train", [f"model={choice}"]))
+    built = config.build(launcher.compose("train", [f"model={choice}"]))
     _, model = session.build(built)
     model.eval()
     source = torch.randint(4, 30, (3, 7))
@@ -77,7 +77,7 @@ def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_
 
 @pytest.mark.parametrize("choice", choices("model"))
 def test_every_map_of_every_model_is_named_hides_pads_and_sums_to_one(choice: str) -> None:
-    built = config.build(command_line.compose("train", [f"model={choice}"]))
+    built = config.build(launcher.compose("train", [f"model={choice}"]))
     _, model = session.build(built)
     maps: Maps = {}
     lengths = torch.tensor([7, 2, 5])

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lookback import command_line, config, masks, schema, session
+from lookback import config, launcher, masks, schema, session
 from lookback.attention import Maps
 from lookback.decode import greedy
 from lookback.metrics import sequence_loss
@@ -33,7 +33,7 @@ BATCH, HEADS, WIDTH, SOURCE, TARGET = 2, 3, 4, 21, 19
 D_MODEL = HEADS * WIDTH
 SOURCE_SYMBOLS, TARGET_SYMBOLS = 31, 29
 LENGTHS = torch.tensor([SOURCE, 9])
-KINDS = sorted(path.stem for path in (Path(command_line.CONFIGS) / "model" / "positions").glob("*.yaml"))
+KINDS = sorted(path.stem for path in (Path(launcher.CONFIGS) / "model" / "positions").glob("*.yaml"))
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -202,7 +202,7 @@ def test_relative_begins_by_adding_nothing() -> None:
 @cache
 def raw(kind: str) -> dict[str, Any]:
     sizes = (f"model.d_model={D_MODEL}", f"model.num_heads={HEADS}", "model.d_ff=20", "model.num_layers=2")
-    return command_line.compose("train", [f"model/positions={kind}", *sizes])
+    return launcher.compose("train", [f"model/positions={kind}", *sizes])
 
 
 def make_positions(kind: str) -> Positions:

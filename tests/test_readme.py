@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import command_line, config
+from lookback import config, launcher
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_the_table_of_results_is_what_the_reference_runs_found() -> None:
 def test_reference_runs_were_made_with_the_defaults_of_today(number: int) -> None:
     task, seed = ("copy", "reverse")[number // 3], number % 3
     made = config.read(ROOT / f"runs/reference/defaults/{number}/config.yaml")
-    assert made == command_line.compose("train", [f"task={task}", f"seed={seed}"])
+    assert made == launcher.compose("train", [f"task={task}", f"seed={seed}"])
 
 
 def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:

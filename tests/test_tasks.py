@@ -5,18 +5,18 @@ import re
 import numpy as np
 import pytest
 
-from lookback import command_line, config
+from lookback import config, launcher
 from lookback.tasks.base import Task
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.tasks.sort import Sort
 from lookback.tokens import FIRST_SYMBOL
 
-YAMLS = sorted(path.stem for path in (command_line.CONFIGS / "task").glob("*.yaml"))
+YAMLS = sorted(path.stem for path in (launcher.CONFIGS / "task").glob("*.yaml"))
 
 
 def make(name: str) -> Task:
-    return config.build(command_line.compose("train", [f"task={name}"])).task()
+    return config.build(launcher.compose("train", [f"task={name}"])).task()
 
 
 @pytest.mark.parametrize("name", YAMLS)

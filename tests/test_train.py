@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lookback import command_line, config, session
+from lookback import config, launcher, session
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.metrics import sequence_loss
@@ -29,7 +29,7 @@ SETTINGS = TrainSettings(
 
 
 def setting(*overrides: str) -> Config:
-    return config.build(command_line.compose("train", ["experiment=smoke", *overrides]))
+    return config.build(launcher.compose("train", ["experiment=smoke", *overrides]))
 
 
 def make(settings: Config, **changes: Any) -> tuple[Trainer, Any]:

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from lookback import config, session
 from lookback.attention import Maps
-from lookback.command_line import compose
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.decode import evaluating
+from lookback.launcher import compose
 from lookback.machine import machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.models.transformer import Transformer

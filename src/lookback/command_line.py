@@ -1,4 +1,4 @@
-"""The command line: the only room that knows Hydra.
+"""The command line: what a person typed, checked, and then handed to Hydra.
 
 All that a person typed is checked before Hydra makes a folder or starts a job, a whole sweep at once. To see
 every problem and not only Hydra's first, the check adds unknown keys by force and then refuses them itself.
@@ -9,13 +9,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -26,25 +25,31 @@ from omegaconf.errors import OmegaConfBaseException
 from lookback import config
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config
+from lookback.launcher import CONFIGS, VERSION_BASE, Typed, compose, own_hydra, plain
 from lookback.schema import ConfigError, Problem
 from lookback.train import NonFiniteLossError
 
-HERE = Path(__file__).resolve().parent
-CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
-VERSION_BASE = "1.3"
 MULTIRUN_FLAGS = ("-m", "--multirun")
 SIGNALS = 128  # an exit code is this and the number of the signal that ended the run
 FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, OSError)
-Run = Callable[[Config, Path, bool], int]
+Run = Callable[[Any, Path, bool], int]
+Build = Callable[[dict[str, Any], Typed], Any]
 
 
-def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
+def build_run(raw: dict[str, Any], typed: Typed) -> Config:
+    """What a training needs of a command line: the configuration, checked."""
+    return config.build(raw)
+
+
+def launch(run: Run, name: str, arguments: Sequence[str] | None = None, build: Build = build_run) -> int:
     """Read the command line, check it, and run what it asks for.
 
     Args:
-        run: gets a checked configuration, the run folder, and whether to resume there; returns an exit code.
+        run: gets what `build` made, the run folder, and whether to resume there; returns an exit code.
         name: of the primary yaml.
         arguments: without the program's name; those of the process when left out.
+        build: makes something checked of a composed configuration and of what was typed, or raises a ConfigError
+            that names every problem. Only what `build_run` makes can be swept with -m and resumed.
 
     Returns:
         the exit code: 0, or 1 for a failed run, 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM.
@@ -54,6 +59,8 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
+        if build is not build_run:
+            return _launch_once(run, name, arguments, build)
         resumed = [argument for argument in arguments if argument.partition("=")[0].lstrip("+") == "resume"]
         folders = [argument.partition("=")[2].strip("\"'") for argument in resumed]
         arguments = [argument for argument in arguments if argument not in resumed]
@@ -64,9 +71,9 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         flags = [argument for argument in arguments if argument.startswith("-")]
         if all(flag in MULTIRUN_FLAGS for flag in flags):
             overrides = [argument for argument in arguments if argument not in flags]
-            check_overrides(name, overrides, multirun=bool(flags))
+            check_overrides(name, overrides, build, multirun=bool(flags))
             arguments = [*flags, *overrides]  # Hydra wants its flags first
-        return _run_hydra(run, name, arguments)
+        return _run_hydra(run, name, arguments, build)
     except FAILURES as error:
         return _report(error)
     except (HydraException, OmegaConfBaseException) as error:
@@ -75,43 +82,24 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None) -> int:
         return SIGNALS + signal.SIGINT
 
 
+def _launch_once(run: Run, name: str, arguments: list[str], build: Build) -> int:
+    """Launch a program that starts jobs of its own."""
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    if any(flag in MULTIRUN_FLAGS for flag in flags):
+        raise ConfigError([Problem("-m", "is not for this program: it starts its jobs itself")])
+    if not flags:
+        check_overrides(name, arguments, build, multirun=False)
+    return _run_hydra(run, name, arguments, build)
+
+
 def _report(error: Exception) -> int:
     print(f"lookback: {error}", file=sys.stderr)
     return 2 if isinstance(error, ConfigError) else 1
 
 
-def compose(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Compose a configuration as the command line would. Leaves Hydra's global state as it was.
-
-    Args:
-        name: of the primary yaml.
-        overrides: such as `task=copy`.
-
-    Returns:
-        the resolved configuration, unchecked.
-    """
-    with _own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
-        return _plain(hydra.compose(name, list(overrides)))
-
-
-@contextmanager
-def _own_hydra() -> Iterator[None]:
-    """Hydra keeps global state; inside it is ours, afterwards that of the program around us."""
-    hydra_before, config_before = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
-    GlobalHydra.instance().clear()
-    try:
-        yield
-    finally:
-        GlobalHydra.instance().hydra, HydraConfig.instance().cfg = hydra_before, config_before
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    plain = cast(dict[str, Any], OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
-    plain.pop("resume", None)
-    return plain
-
-
-def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> None:
+def check_overrides(
+    name: str, arguments: Sequence[str], build: Build = build_run, *, multirun: bool = False
+) -> None:
     """Check what was typed, every job of a sweep.
 
     Raises:
@@ -126,8 +114,11 @@ def check_overrides(name: str, arguments: Sequence[str], *, multirun: bool) -> N
     for job in _jobs(overrides):
         bad = [problem for problem in map(_check_group, job) if problem]
         texts = [_forced(override) for override in job if not _check_group(override)]
+        found: list[Problem] = []
         try:
-            found = config.check(compose(name, texts))
+            build(compose(name, texts), Typed(name, tuple(texts)))
+        except ConfigError as error:
+            found = error.problems
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             found = [Problem("command line", _first_line(error))]
         problems += [problem for problem in bad + found if problem not in problems]
@@ -198,14 +189,16 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
+def _run_hydra(run: Run, name: str, arguments: Sequence[str], build: Build) -> int:
     codes: list[int] = []
     started = time.time()
 
     def job(node: DictConfig) -> None:
-        folder = Path(HydraConfig.get().runtime.output_dir)
+        hydra_node = HydraConfig.get()
+        folder = Path(hydra_node.runtime.output_dir)
+        typed = Typed(name, (*hydra_node.overrides.hydra, *hydra_node.overrides.task))
         try:
-            codes.append(run(config.build(_plain(node)), folder, False))
+            codes.append(run(build(plain(node), typed), folder, False))
         except FAILURES as error:
             codes.append(_report(error))
             _remove_empty(folder, started)
@@ -215,7 +208,7 @@ def _run_hydra(run: Run, name: str, arguments: Sequence[str]) -> int:
     argv, sys.argv = sys.argv, [sys.argv[0], *arguments]
     full_error, os.environ["HYDRA_FULL_ERROR"] = os.environ.get("HYDRA_FULL_ERROR", "0"), "1"  # raise, do not print
     try:
-        with _own_hydra():
+        with own_hydra():
             hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
     except KeyboardInterrupt:
         codes.append(SIGNALS + signal.SIGINT)
@@ -248,4 +241,4 @@ def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
             OmegaConf.update(node, key, value, force_add=True)
     if problems:
         raise ConfigError(problems)
-    return run(config.build(_plain(node)), folder, True)
+    return run(config.build(plain(node)), folder, True)
