@@ -13,10 +13,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from lookback import attention, benchmark
+from lookback import attention, benchmark, config, session
 from lookback.benchmark import Report, Row, measure
 from lookback.data import Batch, DataSettings, train_batch
-from lookback.peers import TorchTransformer
+from lookback.launcher import compose
+from lookback.models.rnn import Rnn
+from lookback.models.transformer import Transformer
+from lookback.peers import BareGru, TorchTransformer
+from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.tokens import PAD
 from lookback.train import Trainer
@@ -74,6 +78,9 @@ def test_every_row_of_a_report_has_all_rounds_and_their_sums(report: Report) -> 
         ("training step", "ms", "nn.Transformer", ROUNDS),
         ("target tokens", "per second", "nn.Transformer", ROUNDS),
         ("loss of the first step", "nats", "nn.Transformer", 1),
+        ("rnn training step", "ms", "bare nn.GRU", ROUNDS),
+        ("rnn target tokens", "per second", "bare nn.GRU", ROUNDS),
+        ("rnn loss of first step", "nats", "bare nn.GRU", 1),
         ("forward pass with maps", "ms", "without maps", ROUNDS),
     ]
     for found in report.rows:
@@ -83,11 +90,12 @@ def test_every_row_of_a_report_has_all_rounds_and_their_sums(report: Report) -> 
         assert (found.ratio, found.ratio_min, found.ratio_max) == (middle(ratios), min(ratios), max(ratios))
 
 
-def test_tokens_per_second_are_the_real_target_tokens_of_each_timed_round(report: Report) -> None:
+@pytest.mark.parametrize("prefix", ["", "rnn "])
+def test_tokens_per_second_are_the_real_target_tokens_of_each_timed_round(report: Report, prefix: str) -> None:
     settings = DataSettings(batch_size=5, min_length=1, max_length=7)
     task = Reverse(alphabet_size=26)
     labels = [train_batch(task, settings, 0, step).target[:, 1:] for step in range(STEPS * (ROUNDS + 1))]
-    times, speeds = row(report, "training step").rounds, row(report, "target tokens").rounds
+    times, speeds = (row(report, prefix + name).rounds for name in ("training step", "target tokens"))
     for number in range(ROUNDS):
         own = labels[STEPS * (number + 1) : STEPS * (number + 2)]
         tokens = sum(int((batch != PAD).sum()) for batch in own)
@@ -100,13 +108,23 @@ def test_both_models_start_from_the_same_function(report: Report) -> None:
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
-def test_both_models_get_the_same_batches_with_the_same_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_recurrent_models_start_from_the_same_function_where_no_row_has_pads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(benchmark, "SECTIONS", (benchmark.recurrent,))
+    ours, theirs = row(measure(1, 1, [*SMALL, "data.min_length=7"]), "rnn loss of first step").rounds[0]
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+def trainers_of(monkeypatch: pytest.MonkeyPatch, section: Callable[..., Any], overrides: list[str]) -> list[Any]:
+    """Both trainers of a section, each with its first weights and the batches that it was given."""
     trainers: list[Any] = []
 
     class Recorder(Trainer):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self.batches: list[Batch] = []
+            self.start = {name: weights.clone() for name, weights in self.model.state_dict().items()}
             trainers.append(self)
 
         def advance(self, batch_at: Callable[[int], Batch]) -> None:
@@ -114,10 +132,21 @@ def test_both_models_get_the_same_batches_with_the_same_optimiser(monkeypatch: p
             super().advance(batch_at)
 
     monkeypatch.setattr(benchmark, "Trainer", Recorder)
-    measure(ROUNDS, STEPS, SMALL)
+    monkeypatch.setattr(benchmark, "SECTIONS", (section,))
+    measure(ROUNDS, STEPS, overrides)
+    return trainers
+
+
+@pytest.mark.parametrize(
+    ("section", "kinds"),
+    [(benchmark.training, (Transformer, TorchTransformer)), (benchmark.recurrent, (Rnn, BareGru))],
+)
+def test_both_models_get_the_same_batches_with_the_same_optimiser(
+    monkeypatch: pytest.MonkeyPatch, section: Callable[..., Any], kinds: tuple[type, type]
+) -> None:
+    trainers = trainers_of(monkeypatch, section, SMALL)
     ours, theirs = trainers
-    assert not isinstance(ours.model, TorchTransformer)
-    assert isinstance(theirs.model, TorchTransformer)
+    assert (type(ours.model), type(theirs.model)) == kinds
     assert len(ours.batches) == STEPS * (ROUNDS + 1)
     for mine, other in zip(ours.batches, theirs.batches, strict=True):
         torch.testing.assert_close((mine.source, mine.target), (other.source, other.target))
@@ -126,6 +155,19 @@ def test_both_models_get_the_same_batches_with_the_same_optimiser(monkeypatch: p
     assert ours.optimizer.defaults == theirs.optimizer.defaults
     counts = [sum(p.numel() for p in trainer.model.parameters()) for trainer in trainers]
     assert counts[0] == counts[1]
+
+
+def test_the_recurrent_section_takes_all_overrides_but_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ["seed=3", "task=copy", "task.alphabet_size=9", "train.clip_norm=0.5", "train.learning_rate=0.01"]
+    trainers = trainers_of(monkeypatch, benchmark.recurrent, [*SMALL, *others])
+    settings = DataSettings(batch_size=5, min_length=1, max_length=7)
+    first = train_batch(Copy(alphabet_size=9), settings, 3, 0)
+    plain = config.build(compose("train", ["model=rnn", "train.device=cpu", *SMALL[:2], *others]))
+    _, expected = session.build(plain)
+    for trainer in trainers:
+        assert torch.equal(trainer.batches[0].target, first.target)
+        assert trainer.settings == plain.train
+        torch.testing.assert_close(trainer.start, expected.state_dict(), rtol=0, atol=0)
 
 
 def test_only_ours_of_the_maps_row_runs_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,10 @@ def launch(*arguments: str) -> tuple[int, Recorder]:
         (["+model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
         (["++model.d_modle=64"], ["model.d_modle = 64: no such key; the nearest is model.d_model"]),
-        (["model=transfomer"], ["model = transfomer: no such choice; choose from: rnn, rnn_bahdanau, rnn_luong, transformer"]),
+        (
+            ["model=transfomer"],
+            ["model = transfomer: no such choice; choose from: rnn, rnn_bahdanau, rnn_luong, transformer"],
+        ),
         (["model.d_model=30", "model.num_heads=4"], ["but is 30 with num_heads 4"]),
         (["train.steps=-5"], ["train.steps = -5: must be greater than 0"]),
         (["train.learning_rate=fast"], ["train.learning_rate = fast: must be a number"]),

@@ -402,9 +402,9 @@ def test_results_are_of_the_best_weights_on_the_test_strings(
 ) -> None:
     seen: list[tuple[dict[str, torch.Tensor], str]] = []
 
-    def spy(model: Any, task: Any, settings: Any, split: str, length: int) -> LengthScore:
-        seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, split))
-        return evaluate_length(model, task, settings, "test", length)
+    def spy(model: Any, task: Any, settings: Any, length: int) -> LengthScore:
+        seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, settings.split))
+        return evaluate_length(model, task, settings, length)
 
     monkeypatch.setattr(session, "evaluate_length", spy)
     folder = tmp_path / "run"

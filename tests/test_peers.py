@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from lookback.metrics import sequence_loss
+from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.peers import TorchTransformer, copy_weights, our_names
+from lookback.peers import BareGru, TorchTransformer, copy_rnn_weights, copy_weights, our_names
 from lookback.positions.alibi import Alibi
 from lookback.positions.none import NoPositions
 from lookback.positions.rotary import Rotary
@@ -137,3 +139,73 @@ def test_the_peer_keeps_the_padded_width_when_it_predicts(norm: str) -> None:
             model.source_embedding(source), src_key_padding_mask=torch.arange(6)[None] >= 3
         )
     assert states.shape == (1, 6, 12)
+
+
+def rnn(**changes: Any) -> Rnn:
+    settings: dict[str, Any] = {"cell": "gru", "bidirectional": False, "dropout": 0.0, "tied": False}
+    settings |= {"d_model": 12, "num_layers": 2, "source_order": "forward"} | changes
+    return Rnn(13, settings.pop("target_symbols", 17), **settings)
+
+
+def bare(source_symbols: int = 13, target_symbols: int = 17, d_model: int = 12, num_layers: int = 2) -> BareGru:
+    return BareGru(source_symbols, target_symbols, d_model=d_model, num_layers=num_layers)
+
+
+@pytest.mark.parametrize(("tied", "target_symbols"), [(False, 17), (True, 13)])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_without_pads_the_bare_loop_gives_the_logits_and_the_loss_of_our_rnn(
+    tied: bool, target_symbols: int, num_layers: int
+) -> None:
+    our = rnn(tied=tied, target_symbols=target_symbols, num_layers=num_layers)
+    their = bare(target_symbols=target_symbols, num_layers=num_layers)
+    copy_rnn_weights(our, their)
+    source, target = torch.randint(4, 13, (3, 7)), torch.randint(4, 13, (3, 6))
+    logits = [model(source, torch.tensor([7, 7, 7]), target[:, :-1]) for model in (our, their)]
+    assert logits[0].shape == (3, 5, target_symbols)
+    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=1e-6)
+    losses = [sequence_loss(given, target[:, 1:]) for given in logits]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-6, atol=0)
+
+
+def test_the_bare_loop_hands_over_the_state_after_the_pads() -> None:
+    our, their = rnn(), bare()
+    copy_rnn_weights(our, their)
+    source, lengths, target = BATCH
+    logits = their(*BATCH)
+    torch.testing.assert_close(logits[1], our(*BATCH)[1], rtol=0, atol=1e-6)  # a row without pads
+    assert not torch.allclose(logits[0], our(*BATCH)[0], atol=1e-4)
+    as_symbols = our(source, torch.tensor([5, 5]), target)
+    torch.testing.assert_close(logits, as_symbols, rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits, their(source, lengths * 0, target), rtol=0, atol=0)
+
+
+def test_training_the_bare_copy_leaves_our_rnn_as_it_was() -> None:
+    our, their = rnn(), bare()
+    before = {name: value.clone() for name, value in our.state_dict().items()}
+    copy_rnn_weights(our, their)
+    torch.testing.assert_close(their.state_dict(), before, rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in their.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(our.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "their_sizes", "sentence"),
+    [
+        ({}, {"source_symbols": 14}, "source_symbols {}, but is 13 in ours and 14 in theirs"),
+        ({}, {"target_symbols": 18}, "target_symbols {}, but is 17 in ours and 18 in theirs"),
+        ({}, {"d_model": 20}, "d_model {}, but is 12 in ours and 20 in theirs"),
+        ({}, {"num_layers": 3}, "num_layers {}, but is 2 in ours and 3 in theirs"),
+        ({"cell": "lstm"}, {}, "cell {}, but is lstm in ours and gru in theirs"),
+        ({"bidirectional": True}, {}, "bidirectional {}, but is True in ours and False in theirs"),
+        ({"dropout": 0.3}, {}, "dropout {}, but is 0.3 in ours and 0.0 in theirs"),
+        ({"source_order": "reversed"}, {}, "source_order {}, but is reversed in ours and forward in theirs"),
+    ],
+)
+def test_copying_between_different_recurrent_models_is_refused_with_both_values(
+    changes: dict[str, object], their_sizes: dict[str, int], sentence: str
+) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (the whole sentence is compared)
+        copy_rnn_weights(rnn(**changes), bare(**their_sizes))
+    assert str(error.value) == sentence.format("must be the same in both models")

@@ -23,8 +23,9 @@ from lookback.decode import evaluating
 from lookback.launcher import compose
 from lookback.machine import machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
+from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.peers import TorchTransformer, copy_weights
+from lookback.peers import BareGru, TorchTransformer, copy_rnn_weights, copy_weights
 from lookback.positions.sinusoidal import Sinusoidal
 from lookback.tokens import PAD
 from lookback.train import Trainer
@@ -132,12 +133,30 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def training(work: Work) -> list[Row]:
-    """Our training step against the same step of nn.Transformer.
+    """Our training step against the same step of nn.Transformer, from the same weights."""
+    names = ("training step", "target tokens", "loss of the first step")
+    return _race(work, _models(work.config), "nn.Transformer", names)
+
+
+def recurrent(work: Work) -> list[Row]:
+    """The training step of `rnn` against the same step of a bare loop around nn.GRU, from the same weights."""
+    names = ("rnn training step", "rnn target tokens", "rnn loss of first step")
+    return _race(work, _recurrent_models(work.config), "bare nn.GRU", names)
+
+
+def _race(work: Work, models: tuple[Seq2Seq, Seq2Seq], against: str, names: tuple[str, str, str]) -> list[Row]:
+    """Train both in turn.
 
     The step is `Trainer.advance` for both: forward, loss, backward, clipping, AdamW, and counting what was
-    right. Both start from the same weights and get the same batches, which are made beforehand.
+    right. Both get the same batches, which are made beforehand.
+
+    Args:
+        work: what is to be done.
+        models: ours and theirs.
+        against: what theirs is.
+        names: of the rows: milliseconds a step, real target tokens a second, loss of the first step.
     """
-    ours, theirs = (Trainer(model, work.config.train) for model in _models(work.config))
+    ours, theirs = (Trainer(model, work.config.train) for model in models)
     batches = work.batches()
 
     def advance(trainer: Trainer) -> None:
@@ -150,9 +169,9 @@ def training(work: Work) -> list[Row]:
     speeds = [(count / mine, count / other) for count, (mine, other) in zip(tokens, seconds, strict=True)]
     losses = (ours.drain()[0].loss, theirs.drain()[0].loss)
     return [
-        Row.of("training step", "ms", "nn.Transformer", _milliseconds(seconds, work.steps)),
-        Row.of("target tokens", "per second", "nn.Transformer", speeds),
-        Row.of("loss of the first step", "nats", "nn.Transformer", [losses]),
+        Row.of(names[0], "ms", against, _milliseconds(seconds, work.steps)),
+        Row.of(names[1], "per second", against, speeds),
+        Row.of(names[2], "nats", against, [losses]),
     ]
 
 
@@ -165,6 +184,17 @@ def _models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
     theirs = TorchTransformer(len(task.source_vocabulary), len(task.target_vocabulary), **sizes)
     copy_weights(ours, theirs)
     return ours, cast(Seq2Seq, theirs)  # a Trainer asks no more of it than to be called
+
+
+def _recurrent_models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
+    """`rnn` as configs/model/rnn.yaml has it, in place of the model of `loaded`, and its bare peer."""
+    node = compose("train", ["model=rnn"])["model"]
+    task, ours = session.build(config.build({**loaded.raw, "model": node}))
+    assert isinstance(ours, Rnn)
+    symbols = len(task.source_vocabulary), len(task.target_vocabulary)
+    theirs = BareGru(*symbols, d_model=node["d_model"], num_layers=node["num_layers"])
+    copy_rnn_weights(ours, theirs)
+    return ours, cast(Seq2Seq, theirs)
 
 
 def _milliseconds(seconds: Sequence[Pair], steps: int) -> list[Pair]:
@@ -187,7 +217,7 @@ def maps(work: Work) -> list[Row]:
     return [Row.of("forward pass with maps", "ms", "without maps", _milliseconds(seconds, work.steps))]
 
 
-SECTIONS: tuple[Callable[[Work], list[Row]], ...] = (training, maps)
+SECTIONS: tuple[Callable[[Work], list[Row]], ...] = (training, recurrent, maps)
 
 
 def measure(rounds: int, steps: int, overrides: Sequence[str] = ()) -> Report:
@@ -196,7 +226,8 @@ def measure(rounds: int, steps: int, overrides: Sequence[str] = ()) -> Report:
     Args:
         rounds: timed rounds, at least 1.
         steps: batches in a round, at least 1.
-        overrides: changes of the configuration, such as `model.d_model=32`; positions stay sinusoidal.
+        overrides: changes of the configuration, such as `data.batch_size=32`. Those of the model concern the
+            Transformer, whose positions stay sinusoidal; `recurrent` takes the others and an unchanged `rnn`.
 
     Raises:
         ConfigError: naming every problem with the overrides.

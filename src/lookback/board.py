@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from matplotlib.image import imsave
+from matplotlib.image import imread, imsave
 from numpy.typing import NDArray
 
 from lookback.attention import Maps
@@ -138,7 +138,7 @@ class Board:
     def __init__(self, folder: Path, start: int) -> None:
         path = folder / "metrics.jsonl"
         self._logged = _drop_later_lines(path, start)
-        self._lines = path.open("a", encoding="utf-8")
+        self._lines = path.open("a", encoding="utf-8", buffering=1)  # a comparison reads along
         self._writer = _make_writer(folder, start)
         self._pictures: dict[str, MapPicture] = {}
 
@@ -199,6 +199,15 @@ def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard 
         print(f"no TensorBoard log: {error} (pip install 'tensorboard>=2.21')", file=sys.stderr)
         return None
     return SummaryWriter(str(folder), purge_step=start + 1 if start else None)
+
+
+def save_pictures(folder: Path, pictures: Mapping[str, Path]) -> None:
+    """Show PNG files on the board of a folder, by tag."""
+    writer = _make_writer(folder, 0)
+    if writer:
+        for tag, path in pictures.items():
+            writer.add_image(tag, imread(path)[..., :3], 0, dataformats="HWC")
+        writer.close()
 
 
 def _cell(symbols: Sequence[str]) -> str:

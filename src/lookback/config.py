@@ -6,8 +6,10 @@ Closed nodes (data, train, evaluate, board) are dataclasses. Open nodes (task, m
 
 import collections.abc
 import functools
+import hashlib
 import importlib
 import inspect
+import json
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,6 +66,11 @@ class Config:
     def save(self, path: Path) -> None:
         """Write the resolved yaml, whole or not at all: without it a run cannot be resumed."""
         write_whole(path, OmegaConf.to_yaml(OmegaConf.create(self.raw)).encode())
+
+
+def digest(raw: Mapping[str, Any]) -> str:
+    """The same for the same resolved configuration, whatever the order of its keys."""
+    return hashlib.blake2b(json.dumps(raw, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def read(path: Path) -> dict[str, Any]:

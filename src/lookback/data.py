@@ -129,6 +129,20 @@ def train_batch(task: Task, settings: DataSettings, seed: int, step: int) -> Bat
     return collate(task, [draw(task, rng, int(length), "train") for length in lengths])
 
 
+def fingerprint(task: Task, settings: DataSettings, seed: int, lengths: Sequence[int], split: Split) -> str:
+    """A digest of a run's data: its first training batch, and ten strings of each length that it is tested on.
+
+    Models were trained and tested on the same strings if this is the same.
+    """
+    digest = hashlib.blake2b(digest_size=6)
+    first = train_batch(task, settings, seed, 0)
+    for source in [held for length in lengths for held in held_out(task, length, 10, split)]:
+        digest.update(source.astype("<i4").tobytes() + task.target(source).astype("<i4").tobytes())
+    for part in (first.source, first.target):
+        digest.update(part.numpy().astype("<i4").tobytes())
+    return digest.hexdigest()
+
+
 def held_out(task: Task, length: int, count: int, split: Split) -> list[Ids]:
     """Different strings of one length, the same for every model and every seed.
 

@@ -1,10 +1,12 @@
 """Free-running evaluation by length, on strings that training never saw, the same for every model and seed."""
 
+import time
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from lookback.data import Batch, Split, collate, has_room, held_out
+from lookback.data import Batch, collate, has_room, held_out
 from lookback.decode import evaluating, greedy
 from lookback.metrics import Score, joined, score, sequence_loss
 from lookback.models.base import Seq2Seq
@@ -23,11 +25,13 @@ class EvaluateSettings:
         lengths: source lengths, in and beyond the trained range.
         strings: held-out strings of each length.
         extra_tokens: decoding is cut off this many tokens after the right length.
+        split: `test`; `validation` while tuning, so that test strings are looked at once.
     """
 
     lengths: Lengths
     strings: PositiveInt
     extra_tokens: NonNegativeInt
+    split: Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class LengthScore:
         token_accuracy: share of real tokens right at their place, free-running.
         teacher_forced: the same share when the decoder is given the right past.
         cut_off: share of outputs that did not end by themselves.
+        tokens_per_second: real target tokens of these strings by the seconds that decoding them took.
         example: the first wrong output; the first output if none is wrong.
     """
 
@@ -85,34 +90,34 @@ class LengthScore:
     token_accuracy: float
     teacher_forced: float
     cut_off: float
+    tokens_per_second: float
     example: Example
 
 
-def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Split) -> list[LengthScore]:
+def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings) -> list[LengthScore]:
     """Decode and score held-out strings of each length.
 
     Args:
         model: any model, on any device.
         task: gives strings and answers.
-        settings: which lengths, how many strings.
-        split: `validation` while tuning, `test` once at the end.
+        settings: which strings, of which lengths, how many.
     """
-    return [evaluate_length(model, task, settings, split, length) for length in settings.lengths]
+    return [evaluate_length(model, task, settings, length) for length in settings.lengths]
 
 
-def evaluate_length(
-    model: Seq2Seq, task: Task, settings: EvaluateSettings, split: Split, length: int
-) -> LengthScore:
+def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, length: int) -> LengthScore:
     """Decode and score held-out strings of one length, in batches of at most CHUNK_TOKENS source tokens."""
     device = next(model.parameters()).device
-    sources = held_out(task, length, settings.strings, split)
+    sources = held_out(task, length, settings.strings, settings.split)
     size = max(1, CHUNK_TOKENS // (length + 2))
     free: list[Score] = []
     forced: list[Score] = []
-    cut_off, shown = 0, None
+    cut_off, seconds, shown = 0, 0.0, None
     for start in range(0, len(sources), size):
         batch = collate(task, sources[start : start + size]).to(device)
+        started = time.perf_counter()
         decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + settings.extra_tokens)
+        seconds += time.perf_counter() - started
         with evaluating(model):
             logits = model(batch.source, batch.source_lengths, batch.decoder_input)
         free.append(score(decoded.tokens, batch.labels))
@@ -130,6 +135,7 @@ def evaluate_length(
         token_accuracy=joined(free).token_accuracy,
         teacher_forced=joined(forced).token_accuracy,
         cut_off=cut_off / len(sources),
+        tokens_per_second=int(joined(free).tokens.sum()) / max(seconds, 1e-9),
         example=shown,
     )
 
@@ -167,6 +173,12 @@ def validation_batch(task: Task, lengths: list[int]) -> Batch:
     return collate(task, [source for length in sorted(rows) for source in rows[length]])
 
 
+def exact_match(model: Seq2Seq, batch: Batch, extra_tokens: int) -> tuple[float, torch.Tensor]:
+    """Share of rows written exactly, decoded freely; and what was written, (batch, steps)."""
+    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
+    return float(score(decoded.tokens, batch.labels).exact_match.double().mean()), decoded.tokens
+
+
 def validate(
     model: Seq2Seq, task: Task, batch: Batch, extra_tokens: int, examples: int
 ) -> tuple[Validation, list[Example]]:
@@ -181,11 +193,11 @@ def validate(
     """
     with evaluating(model):
         logits = model(batch.source, batch.source_lengths, batch.decoder_input)
-    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
+    share, tokens = exact_match(model, batch, extra_tokens)
     result = Validation(
         loss=float(sequence_loss(logits, batch.labels)),
         token_accuracy=score(logits.argmax(dim=-1), batch.labels).token_accuracy,
-        exact_match=float(score(decoded.tokens, batch.labels).exact_match.double().mean()),
+        exact_match=share,
     )
     rows = range(0, len(batch.source), max(1, len(batch.source) // examples))
-    return result, [example(task, batch, decoded.tokens, row) for row in rows[:examples]]
+    return result, [example(task, batch, tokens, row) for row in rows[:examples]]

@@ -11,7 +11,7 @@ from lookback.board import Board
 from lookback.config import Config
 from lookback.models.base import Seq2Seq
 from lookback.schema import ConfigError, Problem
-from lookback.session import Run, checkpoint_path
+from lookback.session import Run, checkpoint_path, status
 from lookback.stop import Stop
 from lookback.tasks.base import Task
 
@@ -37,8 +37,15 @@ def load(folder: Path, which: str = "best") -> tuple[Task, Seq2Seq]:
     return task, model.eval()
 
 
-def run(loaded: Config, folder: Path, resume: bool) -> int:
+def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: Stop | None = None) -> int:
     """Train, evaluate and report one configuration.
+
+    Args:
+        loaded: what to train.
+        folder: the run folder.
+        resume: go on from what is there.
+        quiet: print nothing.
+        stop: asked after each step; a new one listens to signals when left out.
 
     Returns:
         the exit code: 0, or 128 + the signal that stopped it.
@@ -47,24 +54,29 @@ def run(loaded: Config, folder: Path, resume: bool) -> int:
         NonFiniteLossError: if the loss or the weights stop being finite; the last good checkpoint stays.
         ConfigError: if the folder holds another run.
     """
-    if not resume and (folder / "config.yaml").exists():
+    if not resume and holds_run(folder):
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
     with checkpoint.locked(folder):
-        return _run(Run(loaded, folder, resume), resume)
+        return _run(Run(loaded, folder, resume, quiet), resume, stop or Stop())
 
 
-def _run(this: Run, resume: bool) -> int:
+def holds_run(folder: Path) -> bool:
+    """Whether there is something in a run folder that must not be lost."""
+    return checkpoint_path(folder, "last").exists() or status(folder) == "finished"
+
+
+def _run(this: Run, resume: bool, stop: Stop) -> int:
     loaded, folder = this.config, this.folder
     if this.trainer.step > loaded.train.steps:
         raise ConfigError(
             [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
         )
-    if resume and this.status() == "finished" and config.read(folder / "config.yaml") == loaded.raw:
+    if resume and status(folder) == "finished" and config.read(folder / "config.yaml") == loaded.raw:
         note = "add train.steps=TOTAL to train it further, along a new curve of the learning rate"
         this.console.print(f"{terminal.shown_path(folder)} has finished already;\n{note}", markup=False)
         return 0
-    with Stop() as stop, Board(folder, this.trainer.step) as board:
+    with stop, Board(folder, this.trainer.step) as board:
         loaded.save(folder / "config.yaml")
         this.summarise("running")
         terminal.announce(this.console, folder, this.headline())
@@ -72,9 +84,9 @@ def _run(this: Run, resume: bool) -> int:
             this.train(board, stop)
             scores = [] if stop() else this.finish(board, stop)
         except BaseException as error:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with suppress(OSError):  # the first error is what counts
-                this.summarise(status, reason=f"{type(error).__name__}: {error}")
+                this.summarise(how, reason=f"{type(error).__name__}: {error}")
             raise
     if not scores:
         this.summarise("interrupted", reason=signal.Signals(stop.signal).name)

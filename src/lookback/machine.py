@@ -1,11 +1,16 @@
-"""What measured numbers depend on besides the code."""
+"""What results depend on besides the configuration: the code, the machine, its memory."""
 
+import hashlib
 import platform
 import resource
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import torch
+
+PACKAGE = Path(__file__).resolve().parent
 
 
 def machine() -> dict[str, str | int]:
@@ -25,6 +30,21 @@ def processor() -> str:
     lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def code_version() -> str:
+    """A digest of the package's source files: the same for the same code, with or without git."""
+    digest = hashlib.blake2b(digest_size=6)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory_mib` count from now on, where the system can (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory_mib() -> float:

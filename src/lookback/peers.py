@@ -1,6 +1,6 @@
 """What people use today, as peers to test and time against. No model of ours is made of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lookback import masks
 from lookback.attention import MultiHeadAttention
+from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
 from lookback.positions.base import Positions
 
@@ -164,6 +165,11 @@ def _check_same_form(ours: Transformer, theirs: TorchTransformer) -> None:
         "norm": tuple("pre" if pre else "post" for pre in norms),
         "positions": tuple(type(model.encoder_positions).__name__ for model in (ours, theirs)),
     }
+    _refuse_differences(forms)
+
+
+def _refuse_differences(forms: Mapping[str, tuple[object, ...]]) -> None:
+    """Of each form by its name, ours and theirs must be equal."""
     for name, (our_form, their_form) in forms.items():
         if our_form != their_form:
             values = f"{our_form} in ours and {their_form} in theirs"
@@ -173,3 +179,62 @@ def _check_same_form(ours: Transformer, theirs: TorchTransformer) -> None:
 def _num_heads(model: nn.Module) -> int:
     kinds = (MultiHeadAttention, nn.MultiheadAttention)
     return next(module.num_heads for module in model.modules() if isinstance(module, kinds))
+
+
+class BareGru(nn.Module):
+    """The bare loop around `torch.nn.GRU`: embeddings, one reads the source, one writes, and a linear output.
+
+    Parameters are those of `Rnn` with cell gru in forward order, under the same names. It differs in one thing: the
+    padded batch is read as it is, so the state that is handed over is the one after a row's pads, where `Rnn` hands
+    over the one at the last real symbol. In batches without pads both compute the same function.
+
+    Args:
+        source_symbols: size of the source vocabulary, control tokens included.
+        target_symbols: size of the target vocabulary.
+        d_model: width of embeddings and states.
+        num_layers: layers of the encoder, and of the decoder.
+    """
+
+    def __init__(self, source_symbols: int, target_symbols: int, *, d_model: int, num_layers: int) -> None:
+        super().__init__()
+        self.source_embedding = nn.Embedding(source_symbols, d_model)
+        self.target_embedding = nn.Embedding(target_symbols, d_model)
+        self.encoder = nn.GRU(d_model, d_model, num_layers, batch_first=True)
+        self.decoder = nn.GRU(d_model, d_model, num_layers, batch_first=True)
+        self.output = nn.Linear(d_model, target_symbols, bias=False)
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Predict every next token of given targets at once.
+
+        Args:
+            source: (batch, source), ids; rows end in PAD.
+            lengths: (batch,); not looked at.
+            target: (batch, target), ids; starts with BOS.
+
+        Returns:
+            logits (batch, target, symbols).
+        """
+        _, final = self.encoder(self.source_embedding(source))  # (layers, batch, d_model)
+        states, _ = self.decoder(self.target_embedding(target), final)
+        return self.output(states)  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def copy_rnn_weights(ours: Rnn, theirs: BareGru) -> None:
+    """Give theirs the weights of ours. Copies, shares nothing; a tied matrix is copied to each of its three places.
+
+    Raises:
+        ValueError: if they differ in a size or a setting, naming what and both values.
+    """
+    sizes = [
+        (model.source_embedding.num_embeddings, *reversed(model.output.weight.shape), model.encoder.num_layers)
+        for model in (ours, theirs)
+    ]
+    names = ("source_symbols", "d_model", "target_symbols", "num_layers")
+    forms: dict[str, tuple[object, ...]] = dict(zip(names, zip(*sizes, strict=True), strict=True))
+    forms["cell"] = ("gru" if isinstance(ours.encoder, nn.GRU) else "lstm", "gru")
+    forms["bidirectional"] = (ours.encoder.bidirectional, False)
+    forms["dropout"] = (ours.dropout.p, 0.0)
+    forms["source_order"] = (ours.source_order, "forward")
+    _refuse_differences(forms)
+    theirs.load_state_dict(ours.state_dict())

@@ -13,8 +13,9 @@ Seed = Annotated[int, Ge(0), Lt(2**63)]
 PositiveFloat = Annotated[float, Gt(0.0)]
 NonNegativeFloat = Annotated[float, Ge(0.0)]
 Fraction = Annotated[float, Ge(0.0), Lt(1.0)]
-Lengths = Annotated[list[PositiveInt], MinLen(1)]
-DrawnLengths = Annotated[list[Annotated[int, Gt(0), Le(64)]], MinLen(1)]  # more would not fit a picture
+AtLeastOne = MinLen(1)
+Lengths = Annotated[list[PositiveInt], AtLeastOne]
+DrawnLengths = Annotated[list[Annotated[int, Gt(0), Le(64)]], AtLeastOne]  # more would not fit a picture
 
 
 def head_width(d_model: int, num_heads: int) -> int:

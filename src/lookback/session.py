@@ -13,22 +13,29 @@ import torch
 from lookback import checkpoint, terminal
 from lookback.board import Board, make_probe, save_maps
 from lookback.checkpoint import CheckpointError
-from lookback.config import Config
-from lookback.data import Batch, train_batch
-from lookback.evaluate import LengthScore, Validation, evaluate_length, validate, validation_batch
-from lookback.machine import peak_memory_mib
+from lookback.config import Config, digest
+from lookback.data import Batch, fingerprint, train_batch
+from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
+from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
-VALIDATION_STRINGS = 128
+VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
 
 
 def checkpoint_path(folder: Path, which: str) -> Path:
     """Where a run keeps its `best` or `last` checkpoint."""
     return folder / "checkpoints" / f"{which}.pt"
+
+
+def status(folder: Path) -> str:
+    """The status in a run's summary.json; empty if it cannot be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["status"])
+    return ""
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -45,12 +52,14 @@ class Run:
         loaded: the configuration.
         folder: where everything goes.
         resume: go on from the folder's last checkpoint.
+        quiet: print nothing.
     """
 
-    def __init__(self, loaded: Config, folder: Path, resume: bool) -> None:
+    def __init__(self, loaded: Config, folder: Path, resume: bool, quiet: bool = False) -> None:
+        forget_peak_memory()
         self.config = loaded
         self.folder = folder
-        self.console = terminal.SteadyConsole(highlight=False)
+        self.console = terminal.SteadyConsole(highlight=False, quiet=quiet)
         self.task, model = build(loaded)
         self.model = model.to(choose_device(loaded.train.device))
         self.trainer = Trainer(self.model, loaded.train)
@@ -62,6 +71,7 @@ class Run:
         self.validation = validation_batch(
             self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
         ).to(self.trainer.device)
+        self.longest = validation_batch(self.task, [lengths[-1]] * VALIDATION_STRINGS).to(self.trainer.device)
         self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
@@ -82,12 +92,12 @@ class Run:
                 self._save_last()
 
     def finish(self, board: Board, stop: Callable[[], bool]) -> list[LengthScore]:
-        """Evaluate the best weights on the test strings, and leave all results in the folder; none if stopped."""
+        """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
         checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
         scores = []
         for length in self.config.evaluate.lengths:
-            scores.append(evaluate_length(self.model, self.task, self.config.evaluate, "test", length))
+            scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
             if stop():
                 return []
         for row in scores:
@@ -101,23 +111,32 @@ class Run:
     def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
-        choices = {name: class_name(self.config.raw[name]) for name in ("task", "model")}
+        loaded, longest = self.config, self.config.data.max_length + 2  # BOS and EOS
+        evaluated = loaded.evaluate
         summary = {
             "status": status,
             "reason": reason,
-            **choices,
+            **{name: class_name(loaded.raw[name]) for name in ("task", "model")},
             "parameters": sum(p.numel() for p in self.model.parameters()),
-            "seed": self.config.seed,
+            "seed": loaded.seed,
             "steps": self.trainer.step,
             "best_step": self.best_step,
+            "tokens": self.trainer.tokens,
+            "sequential_steps": self.model.sequential_steps(longest, longest - 1),
             "train_seconds": round(self.trainer.seconds, 3),
             "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
             "peak_memory_mib": round(peak_memory_mib(), 1),
+            "split": evaluated.split,
             "exact_match": {str(row.length): row.exact_match for row in scores},
             "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
             "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
             "strings": {str(row.length): row.strings for row in scores},
             "cut_off": {str(row.length): row.cut_off for row in scores},
+            "decoding_tokens_per_second": {str(row.length): round(row.tokens_per_second, 1) for row in scores},
+            "code_version": code_version(),
+            "config_digest": digest(loaded.raw),
+            "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
+            "machine": machine(),
             "validation": asdict(self.best) if self.best else {},
         }
         text = json.dumps(summary, indent=2) + "\n"
@@ -132,12 +151,6 @@ class Run:
         )
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
         return f"{names[0]}: {names[1]}, {count:,} parameters\n{steps}, {where}"
-
-    def status(self) -> str:
-        """The status that summary.json has; empty if it cannot be read."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))["status"])
-        return ""
 
     def _batch(self, step: int) -> Batch:
         return train_batch(self.task, self.config.data, self.config.seed, step)
@@ -170,7 +183,9 @@ class Run:
         result, examples = validate(self.model, self.task, self.validation, extra, SAMPLES)
         step = self.trainer.step
         better = result.better_than(self.best)
+        longest, _ = exact_match(self.model, self.longest, extra)
         self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
+        self.board.scalars(step, {"val/longest_exact_match": longest, "train/seconds": self.trainer.seconds})
         self.board.samples(step, examples)
         self.progress.validated(step, result, better)
         if better:

@@ -2,19 +2,29 @@
 
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 
 class Stop:
-    """Remembers Ctrl-C, SIGTERM and a closed terminal until the running step is done; a second one ends at once."""
+    """Remembers Ctrl-C, SIGTERM and a closed terminal until the running step is done; a second one ends at once.
 
-    def __init__(self) -> None:
+    Args:
+        flag: a file; where it exists, all that watch it stop, on other machines too.
+    """
+
+    DEFAULT = signal.SIGTERM  # what a flag stands for
+
+    def __init__(self, flag: Path | None = None) -> None:
         self.signal = 0
+        self._flag = flag
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
         """Whether to stop."""
+        if self._flag is not None and not self.signal and self._flag.exists():
+            self.signal = self.DEFAULT
         return self.signal != 0
 
     def __enter__(self) -> "Stop":

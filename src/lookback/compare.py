@@ -1,0 +1,254 @@
+"""Many runs -> one table: train what a plan asks for by Hydra's launcher, read the folders, write the tables."""
+
+import csv
+import json
+import os
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lookback import board, charts, command_line, comparison, config, experiment, results, sheets, terminal
+from lookback.checkpoint import write_whole
+from lookback.command_line import SIGNALS
+from lookback.comparison import Entry, Plan
+from lookback.launcher import Job, run_jobs
+from lookback.machine import code_version
+from lookback.results import Group, Result
+from lookback.schema import ConfigError, Problem
+from lookback.session import checkpoint_path
+from lookback.stop import Stop
+
+STOP_FILE = "stop"  # in the comparison's folder, while its jobs are to stop
+RUNS = Path("runs")  # where finished runs are looked for
+LOOK_EVERY = 1.0  # seconds between looks at the running jobs
+
+
+def main() -> int:
+    """The command `python scripts/compare.py`."""
+    return command_line.launch(run, "compare", build=comparison.plan)
+
+
+def run(plan: Plan, folder: Path, resume: bool) -> int:
+    """Train what is missing, compare, and report.
+
+    Args:
+        plan: what is compared.
+        folder: of the comparison.
+        resume: never asked for; going on needs no folder.
+
+    Returns:
+        the exit code: 0, 1 if a run failed or none can be compared, or 128 + the signal that stopped it.
+    """
+    console = terminal.SteadyConsole(highlight=False)
+    expected: dict[str, Sequence[int]] = {}
+    code = 0
+    if plan.settings.runs:
+        paths = results.run_folders([Path(os.path.expandvars(text)).expanduser() for text in plan.settings.runs])
+        found = [results.read(path) for path in paths]
+    else:
+        expected = {entry.name: plan.settings.seeds for entry in plan.entries}
+        found, code = train(plan, folder, console)
+    groups, aside = results.grouped(found)
+    report(plan, folder, groups, sheets.notes(groups, aside, expected), console)
+    if code > SIGNALS:
+        console.print("stopped; all is saved. The same command goes on where it stopped", soft_wrap=True)
+    return code or int(not groups)
+
+
+class Planned:
+    """One run of a plan: where it will be, and whether it is there.
+
+    Args:
+        entry: its model.
+        seed: of weights and batches.
+        folder: of the comparison.
+    """
+
+    def __init__(self, entry: Entry, seed: int, folder: Path) -> None:
+        self.entry = entry
+        self.seed = seed
+        self.raw = entry.with_seed(seed)
+        self.subfolder = comparison.run_folder(entry, seed)
+        self.folder = folder / self.subfolder
+        self.reused = False
+
+    def link(self, earlier: Path) -> None:
+        """Let an earlier run stand at this place."""
+        if earlier.resolve() != self.folder.resolve():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.symlink_to(os.path.relpath(earlier.resolve(), self.folder.parent.resolve()))
+
+    def result(self, error: str) -> Result:
+        """What there is of it, after its job has ended."""
+        if (self.folder / "config.yaml").exists():
+            found = results.read(self.folder, self.entry.name, self.reused)
+            assert found.raw == self.raw, f"{self.folder} is not what was planned"
+            return found
+        return Result(self.entry.name, self.folder, self.raw, {}, [], f"failed: {error}" if error else "unfinished")
+
+
+def train(plan: Plan, folder: Path, console: terminal.SteadyConsole) -> tuple[list[Result], int]:
+    """Train all runs of a plan that are not there yet.
+
+    Returns:
+        the runs, good and bad, and the exit code so far.
+    """
+    planned = [Planned(entry, seed, folder) for seed in plan.settings.seeds for entry in plan.entries]
+    known = earlier_runs(RUNS) if plan.settings.reuse else {}
+    for one in planned:
+        earlier = known.get(config.digest(one.raw))
+        if earlier is not None:
+            one.link(earlier)
+            one.reused = results.read_summary(earlier).get("status") == "finished"
+    waiting = [one for one in planned if not one.reused]
+    terminal.announce_comparison(console, folder, [headline(plan, entry) for entry in plan.entries])
+    errors, code = (run_all(plan, folder, waiting, console)) if waiting else ({}, 0)
+    return [one.result(errors.get(one.subfolder, "")) for one in planned], code
+
+
+def headline(plan: Plan, entry: Entry) -> str:
+    """A model and its size, beside that of the baseline."""
+    base = next(other for other in plan.entries if other.name == plan.baseline)
+    width = entry.raw["model"].get(comparison.WIDTH)
+    share = f"{100 * entry.parameters / base.parameters - 100:+.1f} % of {base.name}'s"
+    return f"{entry.name}: {entry.parameters:,} parameters (d_model {width}" + (
+        ")" if entry is base else f", {share})"
+    )
+
+
+def earlier_runs(root: Path) -> dict[str, Path]:
+    """Runs that this very code has made: digest of the configuration -> folder, a finished one if there is."""
+    version, found = code_version(), {}
+    for path in sorted(root.rglob("summary.json")):
+        summary = results.read_summary(path.parent)
+        whole = (path.parent / "metrics.jsonl").exists() and (path.parent / "config.yaml").exists()
+        if whole and summary.get("code_version") == version:
+            key = summary["config_digest"]
+            if key not in found or summary["status"] == "finished":
+                found[key] = path.parent
+    return found
+
+
+def run_all(
+    plan: Plan, folder: Path, planned: Sequence[Planned], console: terminal.SteadyConsole
+) -> tuple[dict[str, str], int]:
+    """Run the jobs, and watch them.
+
+    Returns:
+        the errors, by subfolder, and the exit code.
+    """
+    flag = folder / STOP_FILE
+    flag.unlink(missing_ok=True)
+    jobs = [Job(one.subfolder, comparison.run_overrides(one.entry, one.seed)) for one in planned]
+    steps = sum(one.raw["train"]["steps"] for one in planned)
+    with Stop() as stop, terminal.ComparisonProgress(console, len(planned), steps) as progress:
+        watch = Watch(planned, progress, stop, flag)
+        with watch:
+            outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))
+    flag.unlink(missing_ok=True)
+    codes = [outcome.code for outcome in outcomes]
+    signals = [code for code in codes if code > SIGNALS]
+    code = SIGNALS + stop.signal if stop.signal else signals[0] if signals else max(codes)
+    return {one.subfolder: outcome.error for one, outcome in zip(planned, outcomes, strict=True)}, code
+
+
+def train_one(flag: Path, raw: dict[str, Any], folder: Path) -> int:
+    """One job of a comparison, wherever the launcher runs it.
+
+    Args:
+        flag: a file that says stop.
+        raw: the composed configuration of the job.
+        folder: the run folder; what is there already is gone on with.
+    """
+    if flag.exists():
+        return SIGNALS + Stop.DEFAULT
+    loaded = config.build(comparison.run_part(raw))
+    resume = checkpoint_path(folder, "last").exists()
+    if resume and config.read(folder / "config.yaml") != loaded.raw:
+        raise ConfigError([Problem("hydra.run.dir", "holds a run of another configuration", folder)])
+    code = experiment.run(loaded, folder, resume, quiet=True, stop=Stop(flag))
+    if code > SIGNALS:
+        flag.touch()
+    return code
+
+
+class Watch:
+    """Follows running jobs by what they leave in their folders, and passes a stop on to them. Use as a context.
+
+    Args:
+        planned: the jobs.
+        progress: where it is shown.
+        stop: whether this process was told to stop.
+        flag: the file that tells the jobs.
+    """
+
+    def __init__(
+        self, planned: Sequence[Planned], progress: terminal.ComparisonProgress, stop: Stop, flag: Path
+    ) -> None:
+        self._waiting = list(planned)
+        self._steps = 0
+        self._progress = progress
+        self._stop, self._flag = stop, flag
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def _follow(self) -> None:
+        while not self._done.wait(LOOK_EVERY):
+            if self._stop():
+                self._flag.touch()
+            self.look()
+
+    def look(self) -> None:
+        """Tell what has ended since the last look, and how far the others are."""
+        under_way = []
+        for one in list(self._waiting):
+            status = results.read_summary(one.folder).get("status", "")
+            if status in ("finished", "failed"):
+                self._waiting.remove(one)
+                self._steps += one.raw["train"]["steps"]
+                self._progress.ended(sheets.ended(one.result("")))
+            elif status == "running":
+                under_way.append(one)
+        steps = self._steps + sum(results.steps_done(one.folder) for one in under_way)
+        self._progress.update(steps, ", ".join(f"{one.entry.name} seed {one.seed}" for one in under_way))
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self.look()
+
+
+def report(
+    plan: Plan, folder: Path, groups: Sequence[Group], notes: Sequence[str], console: terminal.SteadyConsole
+) -> None:
+    """Write the tables, the runs and the figures, and show the tables."""
+    tables = sheets.sheets(groups, plan.baseline) if groups else []
+    text = "\n".join([*(table.markdown() for table in tables), *(f"- {note}" for note in notes)]) + "\n"
+    write_whole(folder / "table.md", text.encode())
+    write_rows(folder, groups)
+    pictures = {}
+    for chart in charts.CHARTS if groups else ():
+        figure = chart(groups)
+        if figure is not None:
+            pictures[f"compare/{chart.__name__}"] = folder / f"{chart.__name__}.png"
+            charts.save(figure, pictures[f"compare/{chart.__name__}"])
+    board.save_pictures(folder, pictures)
+    terminal.show_sheets(console, tables, notes)
+    terminal.report_comparison(console, folder)
+
+
+def write_rows(folder: Path, groups: Sequence[Group]) -> None:
+    """Write results.csv, a row a run, and results.json, in full precision."""
+    rows = [result.row(folder) for group in groups for result in group.results]
+    names = dict.fromkeys(name for row in rows for name in row)
+    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(names), restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    write_whole(folder / "results.json", (json.dumps({"runs": rows}, indent=2) + "\n").encode())

@@ -1,0 +1,141 @@
+"""Hydra: composing a configuration, and running jobs by the launcher that it names.
+
+Beside this room only `command_line.py` knows Hydra.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
+VERSION_BASE = "1.3"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What was typed after a program's name.
+
+    Attributes:
+        name: of the primary yaml.
+        overrides: such as `task=copy`; the flags are not among them.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+
+    def compose(self, *more: str) -> dict[str, Any]:
+        """The resolved configuration, with more overrides after those that were typed."""
+        return compose(self.name, [*self.overrides, *more])
+
+
+def compose(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Compose a configuration as the command line would. Leaves Hydra's global state as it was.
+
+    Args:
+        name: of the primary yaml.
+        overrides: such as `task=copy`.
+
+    Returns:
+        the resolved configuration, unchecked.
+    """
+    with own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+        return plain(hydra.compose(name, list(overrides)))
+
+
+@contextmanager
+def own_hydra() -> Iterator[None]:
+    """Hydra keeps global state; inside it is ours, afterwards that of the program around us."""
+    hydra_before, config_before = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra, HydraConfig.instance().cfg = hydra_before, config_before
+
+
+def plain(node: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain dictionaries, lists, numbers and text."""
+    found = cast(dict[str, Any], OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
+    found.pop("resume", None)
+    return found
+
+
+def quoted(text: object) -> str:
+    """A text as the value of an override, whatever it holds."""
+    escaped = str(text).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
+    return f"'{escaped}'"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: its folder below the sweep's, and its overrides."""
+
+    subfolder: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: its exit code, and the error that it did not handle."""
+
+    code: int
+    error: str = ""
+
+
+def run_jobs(
+    typed: Typed, folder: Path, jobs: Sequence[Job], run: Callable[[dict[str, Any], Path], int]
+) -> list[Outcome]:
+    """Run jobs by the launcher that the configuration names: one after another, side by side, or on a cluster.
+
+    Args:
+        typed: what all jobs have in common.
+        folder: the sweep's; job folders are below it.
+        jobs: in the order in which they start.
+        run: gets a job's resolved configuration and folder, and returns an exit code. Launchers with processes of
+            their own send it there, so it must be a function of a module, or a partial of one.
+
+    Returns:
+        one outcome a job, in the same order.
+    """
+    common = [*typed.overrides, f"hydra.sweep.dir={quoted(folder)}"]
+    own = [text for text in typed.overrides if not text.lstrip("+~").startswith("hydra")]  # Hydra repeats its own
+    lists = [[*own, *job.overrides, f"hydra.sweep.subdir={quoted(job.subfolder)}"] for job in jobs]
+    with own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+        engine = GlobalHydra.instance().hydra
+        assert engine is not None
+        node = engine.compose_config(config_name=typed.name, overrides=common, run_mode=RunMode.MULTIRUN)
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=HydraContext(config_loader=engine.config_loader, callbacks=_callbacks(node)),
+            task_function=partial(_job, run),
+            config=node,
+        )
+        return [_outcome(found) for found in launcher.launch(lists, initial_job_idx=0)]
+
+
+def _callbacks(node: DictConfig) -> Any:  # noqa: ANN401 (its class has no public name)
+    from hydra._internal.callbacks import Callbacks  # noqa: PLC0415 (Hydra has no public name for it)
+
+    return Callbacks(node)
+
+
+def _job(run: Callable[[dict[str, Any], Path], int], node: DictConfig) -> int:
+    return run(plain(node), Path(HydraConfig.get().runtime.output_dir))
+
+
+def _outcome(found: JobReturn) -> Outcome:
+    if found.status is JobStatus.COMPLETED:
+        return Outcome(found.return_value)
+    error = found._return_value  # the public name raises it
+    return Outcome(1, f"{type(error).__name__}: {error}")

@@ -1,0 +1,200 @@
+"""The tables and the notes of a comparison: what is in them. `terminal.py` shows them, `compare.py` writes them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lookback.intervals import Estimate, estimate, paired_difference
+from lookback.results import LOGGING, Group, Result, differing
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts.
+
+    Attributes:
+        title: stands above it.
+        headings: one a column.
+        rows: each begins with a model's name.
+        note: stands below it.
+    """
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """The table as GitHub and TensorBoard read it."""
+        lines = [f"**{self.title}**", "", _line(self.headings), _line(["---"] + ["--:"] * (len(self.headings) - 1))]
+        lines += [_line(row) for row in self.rows]
+        return "\n".join([*lines, "", self.note]).rstrip() + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def shown(found: Estimate | None, digits: int = 3) -> str:
+    """Mean ± half of the 95 % interval; 0.98±.01."""
+    if found is None:
+        return NOTHING
+    text = f"{found.mean:,.{digits}f}"
+    return text if found.half_width is None else f"{text}±{found.half_width:,.{digits}f}".replace("±0.", "±.")
+
+
+def reached(group: Group, measure: str, digits: int) -> str:
+    """Steps or seconds to 99 %: a mean with its interval if every seed got there, else how many did."""
+    values = group.values(measure)
+    if not values:
+        return "not reached"
+    if len(values) < len(group.results):
+        return f"{len(values)} of {len(group.results)} seeds"
+    return shown(estimate(values), digits)
+
+
+def ended(result: Result) -> str:
+    """A run that has just ended, in a line."""
+    name = f"{result.name} seed {result.seed}"
+    if result.problem:
+        return f"{name}: {result.problem}"
+    score, seconds = result.at_judged("exact_match"), result.summary["train_seconds"]
+    return f"{name}: exact match {score} at length {result.judged}, {seconds:.0f} s of training"
+
+
+def sheets(groups: Sequence[Group], baseline: str) -> list[Sheet]:
+    """All tables.
+
+    Args:
+        groups: in the order of their lines.
+        baseline: the name of the group that the others are told apart from.
+    """
+    base = next((group for group in groups if group.name == baseline), None)
+    return [models(groups), learned(groups, base), *by_length(groups), costs(groups)]
+
+
+def models(groups: Sequence[Group]) -> Sheet:
+    """The terms: what was trained, how large, how long."""
+    columns = {
+        "parameters": ("parameters", ","),
+        "d_model": ("d_model", "d"),
+        "learning rate": ("learning_rate", "g"),
+        "steps": ("steps", ",d"),
+        "tokens seen": ("tokens", ",d"),
+    }
+    rows = [
+        [group.name, f"{len(group.results)}", *(_only(group, *column) for column in columns.values())]
+        for group in groups
+    ]
+    return Sheet("Models", ["model", "seeds", *columns], rows)
+
+
+def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
+    """Who learned the longest trained length, how fast, and how far from the baseline."""
+    judged = "/".join(sorted({str(result.judged) for group in groups for result in group.results}))
+    rows = []
+    for group in groups:
+        scores = group.by_seed("exact_match")
+        difference = paired_difference(scores, base.by_seed("exact_match")) if base else None
+        rows.append(
+            [
+                group.name,
+                shown(estimate(list(scores.values()))),
+                "baseline" if group is base else shown(difference),
+                shown(estimate(group.values("validation_exact_match"))),
+                reached(group, "steps_to_99", 0),
+                reached(group, "seconds_to_99", 0),
+            ]
+        )
+    headings = ["model", "exact match", "difference", "all lengths", "steps to 99 %", "seconds to 99 %"]
+    every = "/".join(sorted({str(group.results[0].raw["train"]["validate_every"]) for group in groups}))
+    note = "mean ± half of the 95 % interval over seeds; difference: from the baseline, seed by seed\n"
+    note += "all lengths: exact match on validation strings of all trained lengths, where it was best\n"
+    note += f"99 %: of validation strings of the longest trained length, looked at every {every} steps"
+    return Sheet(f"Exact match at length {judged}, decoded freely", headings, rows, note)
+
+
+def _only(group: Group, measure: str, form: str) -> str:
+    """A value that all runs of a group should have in common; otherwise the lowest and the highest."""
+    values = sorted({result.row()[measure] for result in group.results} - {""})
+    return " to ".join(format(value, form) for value in dict.fromkeys(values[:1] + values[-1:])) or NOTHING
+
+
+def by_length(groups: Sequence[Group]) -> list[Sheet]:
+    """Exact match and token accuracy at each length; lengths beyond the trained range are marked."""
+    lengths = sorted({length for group in groups for length in group.lengths})
+    trained = max((result.longest for group in groups for result in group.results), default=0)
+    headings = ["model", *(f"{length}{'' if length <= trained else ' (beyond)'}" for length in lengths)]
+    found = []
+    for measure, title in (("exact_match", "Exact match"), ("token_accuracy", "Token accuracy")):
+        rows = [
+            [group.name, *(shown(estimate(group.values(f"{measure}/{length}")), 2) for length in lengths)]
+            for group in groups
+        ]
+        found.append(Sheet(f"{title} by length, decoded freely", headings, rows))
+    return found
+
+
+def costs(groups: Sequence[Group]) -> Sheet:
+    """What models cost: speed, memory, and the steps that more cores cannot shorten."""
+    columns = {
+        "training tokens/s": ("training_tokens_per_second", 0),
+        "decoding tokens/s": ("decoding_tokens_per_second", 0),
+        "training seconds": ("train_seconds", 0),
+        "sequential steps": ("sequential_steps", 0),
+        "peak memory MiB": ("peak_memory_mib", 0),
+    }
+    rows = [
+        [group.name, *(shown(estimate(group.values(measure)), digits) for measure, digits in columns.values())]
+        for group in groups
+    ]
+    note = (
+        "sequential steps = layer applications that wait for one another, in a training pass at the longest length"
+    )
+    return Sheet("Cost", ["model", *columns], rows, note)
+
+
+def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[str, Sequence[int]]) -> list[str]:
+    """What a reader must know before comparing.
+
+    Args:
+        groups: what is in the tables.
+        aside: runs that are not.
+        expected: name -> seeds that were asked for; empty where existing runs are compared.
+    """
+    runs = [result for group in groups for result in group.results]
+    found = [f"NOT COUNTED: {run.name} seed {run.seed}: {run.problem} ({run.folder})" for run in aside]
+    found += _uneven(groups, expected)
+    kept = sum(run.reused for run in runs)
+    if kept:
+        found.append(
+            f"{kept} of {len(runs)} runs were there already, with the same configuration and code: reused."
+        )
+    for key, values in differing({group.name: group.results[0].raw for group in groups}).items():
+        if not key.startswith(("model.", "seed", *LOGGING)):
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+            found.append(f"DIFFERS: {key} ({listed})")
+    for what in ("code_version", "threads", "processor", "split"):
+        values = Counter(str(run.row()[what]) for run in runs)
+        if len(values) > 1:
+            listed = ", ".join(f"{value or 'unknown'}: {count} runs" for value, count in values.items())
+            found.append(f"DIFFERS: {what.replace('_', ' ')} ({listed})")
+    for seed in sorted({run.seed for run in runs}):
+        if len({run.row()["data_digest"] for run in runs if run.seed == seed}) > 1:
+            found.append(f"DIFFERS: runs of seed {seed} did not see the same strings")
+    return found
+
+
+def _uneven(groups: Sequence[Group], expected: Mapping[str, Sequence[int]]) -> list[str]:
+    """Seeds that are missing from some model's mean."""
+    have = {group.name: {result.seed for result in group.results} for group in groups}
+    wanted = {name: set(seeds) for name, seeds in expected.items()}
+    everyone = set().union(*have.values()) if have else set()
+    found = []
+    for name in dict.fromkeys([*wanted, *have]):
+        missing = wanted.get(name, everyone) - have.get(name, set())
+        if missing:
+            found.append(f"MISSING: {name} has no finished run of seed {', '.join(map(str, sorted(missing)))}")
+    return found
