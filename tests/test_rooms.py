@@ -38,15 +38,19 @@ LEVELS = {
     "config": 7,
     "intervals": 0,
     "results": 8,
-    "sheets": 9,
-    "charts": 9,
+    "groups": 9,
+    "sheets": 10,
+    "charts": 10,
     "terminal": 10,
+    "scoreboard": 11,
+    "watch": 12,
+    "report": 12,
     "launcher": 8,
     "command_line": 9,
     "comparison": 9,
     "session": 11,
     "experiment": 12,
-    "compare": 13,
+    "compare": 14,
     "benchmark": 13,
 }
 ONLY_IN = {
@@ -57,7 +61,7 @@ ONLY_IN = {
     "annotated_types": {"rules"},
     "matplotlib": {"figures", "board", "charts"},
     "scipy": {"intervals"},
-    "rich": {"terminal", "benchmark"},
+    "rich": {"terminal", "scoreboard", "benchmark"},
 }
 
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from lookback.groups import Group
 from lookback.intervals import Estimate, estimate
-from lookback.results import Group
 
 DPI = 110
 COLOURS = colormaps["tab10"].colors  # type: ignore[attr-defined]

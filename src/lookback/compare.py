@@ -1,28 +1,25 @@
 """Many runs -> one table: train what a plan asks for by Hydra's launcher, read the folders, write the tables."""
 
-import csv
-import json
 import os
-import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lookback import board, charts, command_line, comparison, config, experiment, results, sheets, terminal
-from lookback.checkpoint import write_whole
+from lookback import command_line, comparison, config, experiment, report, results, scoreboard, terminal
 from lookback.command_line import SIGNALS
 from lookback.comparison import Entry, Plan
+from lookback.groups import grouped
 from lookback.launcher import Job, run_jobs
 from lookback.machine import code_version
-from lookback.results import Group, Result
+from lookback.results import Result
 from lookback.schema import ConfigError, Problem
 from lookback.session import checkpoint_path
 from lookback.stop import Stop
+from lookback.watch import Watch, Watched
 
 STOP_FILE = "stop"  # in the comparison's folder, while its jobs are to stop
 RUNS = Path("runs")  # where finished runs are looked for
-LOOK_EVERY = 1.0  # seconds between looks at the running jobs
 
 
 def main() -> int:
@@ -50,11 +47,11 @@ def run(plan: Plan, folder: Path, resume: bool) -> int:
     else:
         expected = {entry.name: plan.settings.seeds for entry in plan.entries}
         found, code = train(plan, folder, console)
-    groups, aside = results.grouped(found)
-    report(plan, folder, groups, sheets.notes(groups, aside, expected), console)
+    alike, aside = grouped(found)
+    report.write(folder, alike, aside, plan.baseline, expected, console)
     if code > SIGNALS:
         console.print("stopped; all is saved. The same command goes on where it stopped", soft_wrap=True)
-    return code or int(not groups)
+    return code or int(not alike)
 
 
 class Planned:
@@ -103,7 +100,7 @@ def train(plan: Plan, folder: Path, console: terminal.SteadyConsole) -> tuple[li
             one.link(earlier)
             one.reused = results.read_summary(earlier).get("status") == "finished"
     waiting = [one for one in planned if not one.reused]
-    terminal.announce_comparison(console, folder, [headline(plan, entry) for entry in plan.entries])
+    scoreboard.announce(console, folder, [headline(plan, entry) for entry in plan.entries])
     errors, code = (run_all(plan, folder, waiting, console)) if waiting else ({}, 0)
     return [one.result(errors.get(one.subfolder, "")) for one in planned], code
 
@@ -143,10 +140,10 @@ def run_all(
     flag.unlink(missing_ok=True)
     jobs = [Job(one.subfolder, comparison.run_overrides(one.entry, one.seed)) for one in planned]
     steps = sum(one.raw["train"]["steps"] for one in planned)
-    with Stop() as stop, terminal.ComparisonProgress(console, len(planned), steps) as progress:
-        watch = Watch(planned, progress, stop, flag)
-        with watch:
-            outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))
+    watched = [Watched(one.entry.name, one.seed, one.folder, one.raw["train"]["steps"]) for one in planned]
+    progress = scoreboard.ComparisonProgress(console, len(planned), steps)
+    with Stop() as stop, progress, Watch(watched, progress, stop, flag):
+        outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))
     flag.unlink(missing_ok=True)
     codes = [outcome.code for outcome in outcomes]
     signals = [code for code in codes if code > SIGNALS]
@@ -172,83 +169,3 @@ def train_one(flag: Path, raw: dict[str, Any], folder: Path) -> int:
     if code > SIGNALS:
         flag.touch()
     return code
-
-
-class Watch:
-    """Follows running jobs by what they leave in their folders, and passes a stop on to them. Use as a context.
-
-    Args:
-        planned: the jobs.
-        progress: where it is shown.
-        stop: whether this process was told to stop.
-        flag: the file that tells the jobs.
-    """
-
-    def __init__(
-        self, planned: Sequence[Planned], progress: terminal.ComparisonProgress, stop: Stop, flag: Path
-    ) -> None:
-        self._waiting = list(planned)
-        self._steps = 0
-        self._progress = progress
-        self._stop, self._flag = stop, flag
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-
-    def _follow(self) -> None:
-        while not self._done.wait(LOOK_EVERY):
-            if self._stop():
-                self._flag.touch()
-            self.look()
-
-    def look(self) -> None:
-        """Tell what has ended since the last look, and how far the others are."""
-        under_way = []
-        for one in list(self._waiting):
-            status = results.read_summary(one.folder).get("status", "")
-            if status in ("finished", "failed"):
-                self._waiting.remove(one)
-                self._steps += one.raw["train"]["steps"]
-                self._progress.ended(sheets.ended(one.result("")))
-            elif status == "running":
-                under_way.append(one)
-        steps = self._steps + sum(results.steps_done(one.folder) for one in under_way)
-        self._progress.update(steps, ", ".join(f"{one.entry.name} seed {one.seed}" for one in under_way))
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self.look()
-
-
-def report(
-    plan: Plan, folder: Path, groups: Sequence[Group], notes: Sequence[str], console: terminal.SteadyConsole
-) -> None:
-    """Write the tables, the runs and the figures, and show the tables."""
-    tables = sheets.sheets(groups, plan.baseline) if groups else []
-    text = "\n".join([*(table.markdown() for table in tables), *(f"- {note}" for note in notes)]) + "\n"
-    write_whole(folder / "table.md", text.encode())
-    write_rows(folder, groups)
-    pictures = {}
-    for chart in charts.CHARTS if groups else ():
-        figure = chart(groups)
-        if figure is not None:
-            pictures[f"compare/{chart.__name__}"] = folder / f"{chart.__name__}.png"
-            charts.save(figure, pictures[f"compare/{chart.__name__}"])
-    board.save_pictures(folder, pictures)
-    terminal.show_sheets(console, tables, notes)
-    terminal.report_comparison(console, folder)
-
-
-def write_rows(folder: Path, groups: Sequence[Group]) -> None:
-    """Write results.csv, a row a run, and results.json, in full precision."""
-    rows = [result.row(folder) for group in groups for result in group.results]
-    names = dict.fromkeys(name for row in rows for name in row)
-    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(names), restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    write_whole(folder / "results.json", (json.dumps({"runs": rows}, indent=2) + "\n").encode())

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lookback.groups import LOGGING, Group, differing
 from lookback.intervals import Estimate, estimate, paired_difference
-from lookback.results import LOGGING, Group, Result, differing
+from lookback.results import Result
 
 NOTHING = "-"
 
@@ -85,10 +86,11 @@ def models(groups: Sequence[Group]) -> Sheet:
         "tokens seen": ("tokens", ",d"),
     }
     rows = [
-        [group.name, f"{len(group.results)}", *(_only(group, *column) for column in columns.values())]
+        [group.name, f"{len(group.results)}", *(_range(group, *column) for column in columns.values())]
         for group in groups
     ]
-    return Sheet("Models", ["model", "seeds", *columns], rows)
+    note = "tokens seen: real target tokens, in the run that saw the fewest"
+    return Sheet("Models", ["model", "seeds", *columns], rows, note)
 
 
 def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
@@ -116,10 +118,10 @@ def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
     return Sheet(f"Exact match at length {judged}, decoded freely", headings, rows, note)
 
 
-def _only(group: Group, measure: str, form: str) -> str:
-    """A value that all runs of a group should have in common; otherwise the lowest and the highest."""
-    values = sorted({result.row()[measure] for result in group.results} - {""})
-    return " to ".join(format(value, form) for value in dict.fromkeys(values[:1] + values[-1:])) or NOTHING
+def _range(group: Group, measure: str, form: str) -> str:
+    """A value that the runs of a group have in common, or the lowest."""
+    values = group.values(measure)
+    return format(type(group.results[0].row()[measure])(min(values)), form) if values else NOTHING
 
 
 def by_length(groups: Sequence[Group]) -> list[Sheet]:
@@ -154,6 +156,18 @@ def costs(groups: Sequence[Group]) -> Sheet:
         "sequential steps = layer applications that wait for one another, in a training pass at the longest length"
     )
     return Sheet("Cost", ["model", *columns], rows, note)
+
+
+def plain(group: Group) -> dict[str, object]:
+    """A group for results.json: the mean and the interval of every column with numbers, by its name."""
+    columns = dict.fromkeys(name for result in group.results for name in result.row())
+    found: dict[str, object] = {}
+    for column in columns:
+        values = [result.row().get(column, "") for result in group.results]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            row = estimate(values)
+            found[column] = row and {"mean": row.mean, "half_width": row.half_width, "count": row.count}
+    return {"name": group.name, "seeds": [result.seed for result in group.results], "columns": found}
 
 
 def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[str, Sequence[int]]) -> list[str]:

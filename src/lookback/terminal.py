@@ -18,7 +18,6 @@ from rich.table import Table
 from lookback.board import Probe, board_arguments, clearest_head
 from lookback.evaluate import Example, LengthScore, Validation
 from lookback.lesson import ascii_heatmap
-from lookback.sheets import Sheet
 from lookback.train import StepRecord
 
 SHADES = " ░▒▓█"
@@ -220,75 +219,3 @@ def report_stop(console: Console, step: int, folder: Path) -> None:
     console.print(f"stopped at step {step}; all is saved. Go on with")
     again = call("python", f"{shlex.quote(sys.argv[0])} resume={shown_path(folder)}")
     console.print(f"  {again}", soft_wrap=True, markup=False)
-
-
-def announce_comparison(console: Console, folder: Path, headlines: Sequence[str]) -> None:
-    """What a comparison begins with."""
-    for headline in headlines:
-        console.print(headline, markup=False, soft_wrap=True)
-    console.print(f"comparison   {shown_path(folder)}", soft_wrap=True, markup=False)
-    console.print("Ctrl-C saves and stops")
-
-
-def report_comparison(console: Console, folder: Path) -> None:
-    """What a comparison ends with."""
-    console.print(f"\ntables and figures   {shown_path(folder)}", soft_wrap=True, markup=False)
-    console.print(
-        f"look at it           {call('tensorboard', board_arguments(shown_path(folder)))}",
-        soft_wrap=True,
-        markup=False,
-    )
-
-
-def show_sheets(console: Console, sheets: Sequence[Sheet], notes: Sequence[str]) -> None:
-    """The tables of a comparison, and what must be known with them."""
-    for sheet in sheets:
-        table = Table(
-            title=sheet.title, box=SIMPLE, title_justify="left", caption=sheet.note, caption_justify="left"
-        )
-        for number, heading in enumerate(sheet.headings):
-            table.add_column(heading.replace(" ", "\n"), justify="right" if number else "left", no_wrap=True)
-        for row in sheet.rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-    for note in notes:
-        console.print(note, soft_wrap=True, markup=False)
-
-
-class ComparisonProgress:
-    """One line for all runs of a comparison: a live bar on a terminal, and a line for each run that ends.
-
-    Args:
-        console: where to.
-        runs: how many there are.
-        steps: of all of them together.
-    """
-
-    def __init__(self, console: Console, runs: int, steps: int) -> None:
-        self._console = console
-        self._runs = runs
-        self._ended = 0
-        columns = (TextColumn("{task.fields[runs]}"), BarColumn(bar_width=16), TextColumn("{task.fields[text]}"))
-        self._bar = Progress(
-            *columns, TimeRemainingColumn(compact=True), console=console, disable=not console.is_terminal
-        )
-        self._task = self._bar.add_task("compare", total=steps, runs=f"0/{runs} runs", text="")
-
-    def update(self, steps: int, text: str) -> None:
-        """Show how many steps are done, and what is going on."""
-        self._bar.update(self._task, completed=steps, text=text)
-
-    def ended(self, text: str) -> None:
-        """Tell that a run has ended."""
-        self._ended += 1
-        self._bar.update(self._task, runs=f"{self._ended}/{self._runs} runs")
-        self._console.print(f"{self._ended}/{self._runs}  {text}", soft_wrap=True, markup=False)
-
-    def __enter__(self) -> "ComparisonProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
