@@ -4,14 +4,20 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all board lint format benchmark clean
+.PHONY: help train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  ARGS="task=copy seed=1" passes arguments on; PYTHON=python3.12 chooses the interpreter'
 
 train: .venv/installed ## set up, then train (ARGS="task=copy" changes what)
 	@$(BIN)/python scripts/train.py $(ARGS)
+
+compare: .venv/installed ## set up, then train the RNNs and the Transformer on equal terms (a quarter of an hour)
+	@$(BIN)/python scripts/compare.py $(ARGS)
+
+compare-quick: .venv/installed ## the same in small, in a minute or two
+	@$(BIN)/python scripts/compare.py experiment=compare_quick $(ARGS)
 
 test: .venv/installed-dev ## set up, then run the fast tests
 	@$(BIN)/python -m pytest $(ARGS)

@@ -1,12 +1,13 @@
 """The contract of the yaml files: each makes what it says, so that a new file arrives tested."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from lookback import config, launcher, session
+from lookback import comparison, config, launcher, session
 from lookback.attention import Maps
 
 GROUPS = ("task", "model", "model/positions")
@@ -46,11 +47,40 @@ def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice
     assert not used, f"parameters that nothing reaches: {used}"
 
 
-@pytest.mark.parametrize("experiment_name", choices("experiment"))
+def is_for_comparing(name: str) -> bool:
+    text = (launcher.CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+    return "scripts/compare.py" in text
+
+
+COMPARISONS = [name for name in choices("experiment") if is_for_comparing(name)]
+
+
+@pytest.mark.parametrize("name", [name for name in choices("experiment") if name not in COMPARISONS])
 @pytest.mark.parametrize("model", choices("model"))
-def test_every_experiment_is_valid_with_every_model(experiment_name: str, model: str) -> None:
-    raw = launcher.compose("train", [f"experiment={experiment_name}", f"model={model}"])
+def test_every_experiment_is_valid_with_every_model(name: str, model: str) -> None:
+    raw = launcher.compose("train", [f"experiment={name}", f"model={model}"])
     assert config.check(raw) == []
+
+
+@pytest.mark.parametrize("name", [*COMPARISONS, "smoke"])
+def test_every_experiment_for_comparing_is_a_sound_plan(name: str) -> None:
+    typed = launcher.Typed("compare", (f"experiment={name}",))
+    plan = comparison.plan(typed.compose(), typed)
+    assert len(plan.entries) >= 3
+    assert len(plan.settings.seeds) >= 2
+
+
+@pytest.mark.parametrize("choice", choices("tuned"))
+def test_what_was_tuned_belongs_to_a_model_and_is_what_the_sweep_found_best(choice: str) -> None:
+    assert choice in choices("model")
+    raw = launcher.compose("train", [f"model={choice}"])
+    with (ROOT / "runs/reference/tune/results.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["name"].startswith(f"{choice}_0")]
+    losses: dict[float, list[float]] = {}
+    for row in rows:
+        losses.setdefault(float(row["learning_rate"]), []).append(float(row["validation_loss"]))
+    assert {len(values) for values in losses.values()} == {2}
+    assert raw["train"]["learning_rate"] == min(losses, key=lambda rate: sum(losses[rate]))
 
 
 def test_the_recommended_training_stays_under_1500_steps_of_batch_64() -> None:

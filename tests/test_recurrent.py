@@ -472,6 +472,8 @@ def test_dropout_of_everything_leaves_nothing_to_read_for_any_layer_or_output(
     for row in range(5):
         encoded, states = hand_encode(model, real(source[row]), kept=0.0)
         torch.testing.assert_close(memory.states[row, : len(encoded)], encoded, rtol=0, atol=1e-12)
+        for layer, final in enumerate(states):  # the first has read embeddings, if there were any
+            torch.testing.assert_close(memory.final["hidden"][row, layer], final[0], rtol=0, atol=1e-12)
         for place in range(11):
             states = hand_stack(model.decoder, read[row, place], states, kept=0.0)
             torch.testing.assert_close(written[row, place], states[-1][0], rtol=0, atol=1e-12)

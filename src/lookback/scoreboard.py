@@ -36,14 +36,13 @@ def report(console: Console, folder: Path) -> None:
 def show_sheets(console: Console, sheets: Sequence[Sheet], notes: Sequence[str]) -> None:
     """The tables of a comparison, and what must be known with them."""
     for sheet in sheets:
-        table = Table(title=sheet.title, box=SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
+        table = Table(title=sheet.title, box=SIMPLE, title_justify="left", padding=0, show_edge=False)
         for number, heading in enumerate(sheet.headings):
-            table.add_column(heading, justify="right" if number else "left", overflow="fold")
+            table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
         for row in sheet.rows:
             table.add_row(*map(escape, row))
         console.print(table)
-        if sheet.note:
-            console.print(sheet.note + "\n", soft_wrap=True, markup=False)
+        console.print(f"\n{sheet.note}\n" if sheet.note else "", soft_wrap=True, markup=False)
     for note in notes:
         console.print(note, soft_wrap=True, markup=False)
 

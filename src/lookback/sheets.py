@@ -43,6 +43,8 @@ def shown(found: Estimate | None, digits: int = 3) -> str:
     if found is None:
         return NOTHING
     text = f"{found.mean:,.{digits}f}"
+    if found.half_width == 0 and digits == 0:
+        return text  # such as a number of steps, which no seed changes
     return text if found.half_width is None else f"{text}±{found.half_width:,.{digits}f}".replace("±0.", "±.")
 
 
@@ -128,14 +130,15 @@ def by_length(groups: Sequence[Group]) -> list[Sheet]:
     """Exact match and token accuracy at each length; lengths beyond the trained range are marked."""
     lengths = sorted({length for group in groups for length in group.lengths})
     trained = max((result.longest for group in groups for result in group.results), default=0)
-    headings = ["model", *(f"{length}{'' if length <= trained else ' (beyond)'}" for length in lengths)]
+    headings = ["model", *(f"{length}{'' if length <= trained else '*'}" for length in lengths)]
+    note = f"* longer than any training string; the longest had {trained} symbols"
     found = []
     for measure, title in (("exact_match", "Exact match"), ("token_accuracy", "Token accuracy")):
         rows = [
             [group.name, *(shown(estimate(group.values(f"{measure}/{length}")), 2) for length in lengths)]
             for group in groups
         ]
-        found.append(Sheet(f"{title} by length, decoded freely", headings, rows))
+        found.append(Sheet(f"{title} by length, decoded freely", headings, rows, note))
     return found
 
 
