@@ -1,13 +1,19 @@
 """Shared fixtures: a run of seconds, made once."""
 
+import copy
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
-from lookback import command_line, experiment
+from lookback import command_line, config, experiment, launcher
+from lookback.session import class_name
 
 torch.set_num_threads(1)  # models here are tiny; and bits depend on the number of threads
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -30,6 +36,67 @@ TINY = [
 def train(folder: Path, *overrides: str) -> int:
     """Run the command line in this process."""
     return command_line.launch(experiment.run, "train", [*TINY, f"hydra.run.dir={folder}", *overrides])
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    return launcher.compose("train", ["experiment=smoke", *overrides])
+
+
+def write_run(
+    folder: Path,
+    *overrides: str,
+    seed: int = 0,
+    exact_match: Mapping[int, float] | None = None,
+    validations: Sequence[tuple[int, float, float]] = (),
+    **changes: Any,
+) -> Path:
+    """Write the folder of a finished run, but for its weights; nothing is trained.
+
+    Args:
+        folder: of the run.
+        overrides: of configs/train.yaml, beside experiment=smoke.
+        seed: of the run.
+        exact_match: length -> score; lengths up to 8 were trained.
+        validations: step, exact match at the longest trained length, seconds of training.
+        changes: to its summary.json.
+    """
+    raw = copy.deepcopy(_composed(overrides)) | {"seed": seed}
+    scores = {1: 1.0, 4: 0.75, 8: 0.5, 10: 0.25} if exact_match is None else exact_match
+    summary = {
+        "status": "finished",
+        "reason": "",
+        "task": class_name(raw["task"]),
+        "model": class_name(raw["model"]),
+        "parameters": 7160,
+        "seed": seed,
+        "steps": raw["train"]["steps"],
+        "best_step": 40,
+        "tokens": 2081,
+        "sequential_steps": 19,
+        "train_seconds": 2.5,
+        "tokens_per_second": 832.4,
+        "peak_memory_mib": 439.5,
+        "split": "test",
+        "exact_match": {str(length): value for length, value in scores.items()},
+        "token_accuracy": {str(length): (1 + value) / 2 for length, value in scores.items()},
+        "decoding_tokens_per_second": {str(length): 100.0 + length for length in scores},
+        "code_version": "0c0de0",
+        "config_digest": config.digest(raw),
+        "data_digest": f"da7a{seed}",
+        "machine": {"processor": "abacus", "threads": 1},
+        "validation": {"loss": 0.375, "token_accuracy": 0.875, "exact_match": 0.625},
+        **changes,
+    }
+    lines: list[dict[str, float]] = [{"step": 1, "train/loss": 3.25}]
+    for step, score, seconds in validations:
+        lines.append({"step": step, "val/loss": 0.375, "val/exact_match": 0.625})
+        lines.append({"step": step, "val/longest_exact_match": score, "train/seconds": seconds})
+    folder.mkdir(parents=True)
+    OmegaConf.save(OmegaConf.create(raw), folder / "config.yaml")
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
 
 
 @pytest.fixture(scope="session")

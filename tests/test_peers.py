@@ -9,7 +9,7 @@ import torch
 from lookback.metrics import sequence_loss
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.peers import BareGru, TorchTransformer, copy_rnn_weights, copy_weights, our_names
+from lookback.peers import BareRnn, TorchTransformer, copy_rnn_weights, copy_weights, our_names
 from lookback.positions.alibi import Alibi
 from lookback.positions.none import NoPositions
 from lookback.positions.rotary import Rotary
@@ -147,17 +147,19 @@ def rnn(**changes: Any) -> Rnn:
     return Rnn(13, settings.pop("target_symbols", 17), **settings)
 
 
-def bare(source_symbols: int = 13, target_symbols: int = 17, d_model: int = 12, num_layers: int = 2) -> BareGru:
-    return BareGru(source_symbols, target_symbols, d_model=d_model, num_layers=num_layers)
+def bare(source_symbols: int = 13, target_symbols: int = 17, **changes: Any) -> BareRnn:
+    settings: dict[str, Any] = {"d_model": 12, "num_layers": 2, "cell": "gru"}
+    return BareRnn(source_symbols, target_symbols, **(settings | changes))
 
 
 @pytest.mark.parametrize(("tied", "target_symbols"), [(False, 17), (True, 13)])
 @pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_without_pads_the_bare_loop_gives_the_logits_and_the_loss_of_our_rnn(
-    tied: bool, target_symbols: int, num_layers: int
+    tied: bool, target_symbols: int, num_layers: int, cell: str
 ) -> None:
-    our = rnn(tied=tied, target_symbols=target_symbols, num_layers=num_layers)
-    their = bare(target_symbols=target_symbols, num_layers=num_layers)
+    our = rnn(tied=tied, target_symbols=target_symbols, num_layers=num_layers, cell=cell)
+    their = bare(target_symbols=target_symbols, num_layers=num_layers, cell=cell)
     copy_rnn_weights(our, their)
     source, target = torch.randint(4, 13, (3, 7)), torch.randint(4, 13, (3, 6))
     logits = [model(source, torch.tensor([7, 7, 7]), target[:, :-1]) for model in (our, their)]
@@ -191,21 +193,21 @@ def test_training_the_bare_copy_leaves_our_rnn_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "their_sizes", "sentence"),
+    ("changes", "their_changes", "sentence"),
     [
         ({}, {"source_symbols": 14}, "source_symbols {}, but is 13 in ours and 14 in theirs"),
         ({}, {"target_symbols": 18}, "target_symbols {}, but is 17 in ours and 18 in theirs"),
         ({}, {"d_model": 20}, "d_model {}, but is 12 in ours and 20 in theirs"),
         ({}, {"num_layers": 3}, "num_layers {}, but is 2 in ours and 3 in theirs"),
-        ({"cell": "lstm"}, {}, "cell {}, but is lstm in ours and gru in theirs"),
+        ({}, {"cell": "lstm"}, "cell {}, but is gru in ours and lstm in theirs"),
         ({"bidirectional": True}, {}, "bidirectional {}, but is True in ours and False in theirs"),
         ({"dropout": 0.3}, {}, "dropout {}, but is 0.3 in ours and 0.0 in theirs"),
         ({"source_order": "reversed"}, {}, "source_order {}, but is reversed in ours and forward in theirs"),
     ],
 )
 def test_copying_between_different_recurrent_models_is_refused_with_both_values(
-    changes: dict[str, object], their_sizes: dict[str, int], sentence: str
+    changes: dict[str, object], their_changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (the whole sentence is compared)
-        copy_rnn_weights(rnn(**changes), bare(**their_sizes))
+        copy_rnn_weights(rnn(**changes), bare(**their_changes))
     assert str(error.value) == sentence.format("must be the same in both models")

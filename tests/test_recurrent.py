@@ -364,6 +364,25 @@ def test_cached_decoding_is_the_full_pass(kind: str, cell: str, num_layers: int,
 @every_model
 @every_cell
 @torch.no_grad()
+def test_the_state_is_contiguous_where_it_enters_the_decoder(kind: str, cell: str) -> None:
+    model = recurrent(kind, cell=cell, bidirectional=True)
+    source, target = source_and_target()
+    entered: list[Tensor] = []
+
+    def listen(_: object, given: tuple[Tensor, Hidden | Tensor]) -> None:
+        entered.extend(given[1] if isinstance(given[1], tuple) else (given[1],))
+
+    model.decoder.register_forward_pre_hook(listen)
+    memory = model.encode(source, LENGTHS)
+    model.decode(target, memory)
+    model.step(target[:, 0], model.start(memory, 11))
+    assert entered
+    assert all(part.is_contiguous() for part in entered)  # CUDA's kernels refuse any other
+
+
+@every_model
+@every_cell
+@torch.no_grad()
 def test_two_memories_stepped_in_turn_do_not_disturb_each_other(kind: str, cell: str) -> None:
     model = recurrent(kind, cell=cell, bidirectional=True)
     source, target = source_and_target()
@@ -467,7 +486,8 @@ def test_dropout_of_everything_leaves_nothing_to_read_for_any_layer_or_output(
     one = model.step(target[:, 0], model.start(memory, 11))
     assert not logits.any()  # the output has no bias
     assert not one.any()
-    read, written = (torch.cat(parts, dim=1)[:, :11] for parts in zip(*seen, strict=True))
+    read, written = (torch.cat(parts, dim=1) for parts in zip(*seen, strict=True))
+    assert read.shape[1] == 11 + 1  # the whole target, and the one step
     assert not read[..., :D_MODEL].any()
     for row in range(5):
         encoded, states = hand_encode(model, real(source[row]), kept=0.0)

@@ -47,7 +47,7 @@ LEVELS = {
     "report": 12,
     "launcher": 8,
     "command_line": 9,
-    "comparison": 9,
+    "comparison": 10,
     "session": 11,
     "experiment": 12,
     "compare": 14,

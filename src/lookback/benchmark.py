@@ -25,7 +25,7 @@ from lookback.machine import machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.peers import BareGru, TorchTransformer, copy_rnn_weights, copy_weights
+from lookback.peers import BareRnn, TorchTransformer, copy_rnn_weights, copy_weights
 from lookback.positions.sinusoidal import Sinusoidal
 from lookback.tokens import PAD
 from lookback.train import Trainer
@@ -139,9 +139,10 @@ def training(work: Work) -> list[Row]:
 
 
 def recurrent(work: Work) -> list[Row]:
-    """The training step of `rnn` against the same step of a bare loop around nn.GRU, from the same weights."""
+    """The training step of `rnn` against the same step of a bare loop around torch's, from the same weights."""
     names = ("rnn training step", "rnn target tokens", "rnn loss of first step")
-    return _race(work, _recurrent_models(work.config), "bare nn.GRU", names)
+    models = _recurrent_models(work.config)
+    return _race(work, models, f"bare nn.{type(models[0].encoder).__name__}", names)
 
 
 def _race(work: Work, models: tuple[Seq2Seq, Seq2Seq], against: str, names: tuple[str, str, str]) -> list[Row]:
@@ -192,7 +193,7 @@ def _recurrent_models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
     task, ours = session.build(config.build({**loaded.raw, "model": node}))
     assert isinstance(ours, Rnn)
     symbols = len(task.source_vocabulary), len(task.target_vocabulary)
-    theirs = BareGru(*symbols, d_model=node["d_model"], num_layers=node["num_layers"])
+    theirs = BareRnn(*symbols, **{name: node[name] for name in ("d_model", "num_layers", "cell")})
     copy_rnn_weights(ours, theirs)
     return ours, cast(Seq2Seq, theirs)
 

@@ -112,18 +112,40 @@ def check_overrides(
         rule = "several values are a sweep: add -m, or put a list in brackets"
         problems += [Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept]
     for job in _jobs(overrides):
-        bad = [problem for problem in map(_check_group, job) if problem]
-        texts = [_forced(override) for override in job if not _check_group(override)]
-        found: list[Problem] = []
+        texts, found = _checkable(job)
         try:
             build(compose(name, texts), Typed(name, tuple(texts)))
         except ConfigError as error:
-            found = error.problems
+            found += error.problems
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            found = [Problem("command line", _first_line(error))]
-        problems += [problem for problem in bad + found if problem not in problems]
+            found.append(Problem("command line", _first_line(error)))
+        problems += [problem for problem in found if problem not in problems]
     if problems:
         raise ConfigError(problems)
+
+
+def compose_more(typed: Typed, arguments: Sequence[str]) -> dict[str, Any]:
+    """Compose a configuration with more overrides than were typed, unknown keys kept for a check to refuse.
+
+    Raises:
+        ConfigError: if one of them cannot be read, is a sweep, or chooses what there is not.
+    """
+    overrides, problems = _parse(arguments)
+    rule = "must be one value"
+    problems += [Problem(o.key_or_group, rule, o.input_line) for o in overrides if o.is_sweep_override()]
+    texts, found = _checkable(overrides)
+    if problems + found:
+        raise ConfigError(problems + found)
+    try:
+        return typed.compose(*texts)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError([Problem("command line", _first_line(error))]) from error
+
+
+def _checkable(overrides: Sequence[Override]) -> tuple[list[str], list[Problem]]:
+    """Overrides that can be composed, whatever their keys, and what is wrong with the others: no such choice."""
+    texts = [_forced(override) for override in overrides if not _check_group(override)]
+    return texts, [problem for problem in map(_check_group, overrides) if problem]
 
 
 def _parse(arguments: Sequence[str]) -> tuple[list[Override], list[Problem]]:

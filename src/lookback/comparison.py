@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from lookback import config, schema
+from lookback.command_line import compose_more
 from lookback.launcher import Typed
 from lookback.rules import AtLeastOne, Seed
 from lookback.schema import ConfigError, Problem
@@ -104,14 +105,27 @@ def plan(raw: Mapping[str, Any], typed: Typed) -> Plan:
         ConfigError: naming every problem.
     """
     own = {key: raw[key] for key in OWN_KEYS if key in raw}
-    problems = schema.problems("", schema.keywords(ComparisonSettings), own)
+    common = [*OWN_KEYS, "task", *config.CLOSED]
+    problems = [
+        Problem(key, schema.unknown(key, common), raw[key]) for key in raw if key not in [*common, "model", "seed"]
+    ]
+    problems += schema.problems("", schema.keywords(ComparisonSettings), own)
+    typed_seed = [text for text in typed.overrides if re.match(r"[+~]*seed=", text)]
+    problems += [Problem("seed", "is set by seeds=[...] here", text.partition("=")[2]) for text in typed_seed]
     if problems:
-        raise ConfigError(problems + config.check(run_part(raw)))
+        raise ConfigError(problems)
     settings = ComparisonSettings(**own)
     if settings.runs:
         return Plan(settings, typed, [], settings.baseline or "")
     named = _named(settings)
-    configs = {name: _composed(name, typed, overrides) for name, overrides in named.items()}
+    configs, problems = {}, []
+    for name, overrides in named.items():
+        try:
+            configs[name] = _composed(name, typed, overrides)
+        except ConfigError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise ConfigError(problems)
     baseline = settings.baseline or list(named)[-1]
     entries = _entries(settings, configs, named, baseline)
     return Plan(settings, typed, entries, baseline)
@@ -150,8 +164,11 @@ def _composed(name: str, typed: Typed, overrides: list[str]) -> dict[str, Any]:
     bad = [text for text in overrides if re.match(r"[+~]*(seed|hydra|" + "|".join(OWN_KEYS) + r")\b", text)]
     if bad:
         raise ConfigError(Problem(f"models.{name}", "is not one model's to set", text) for text in bad)
-    raw = run_part(typed.compose(*overrides))
-    problems = config.check(raw)
+    try:
+        raw = run_part(compose_more(typed, overrides))
+        problems = config.check(raw)
+    except ConfigError as error:
+        problems = error.problems
     if problems:
         raise ConfigError(Problem(f"{name}: {problem.key}", problem.rule, problem.value) for problem in problems)
     return raw

@@ -181,10 +181,13 @@ def _num_heads(model: nn.Module) -> int:
     return next(module.num_heads for module in model.modules() if isinstance(module, kinds))
 
 
-class BareGru(nn.Module):
-    """The bare loop around `torch.nn.GRU`: embeddings, one reads the source, one writes, and a linear output.
+TORCH_CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
-    Parameters are those of `Rnn` with cell gru in forward order, under the same names. It differs in one thing: the
+
+class BareRnn(nn.Module):
+    """The bare loop around `torch.nn.GRU` or `LSTM`: embeddings, one reads, one writes, and a linear output.
+
+    Parameters are those of an `Rnn` that reads forward only, under the same names. It differs in one thing: the
     padded batch is read as it is, so the state that is handed over is the one after a row's pads, where `Rnn` hands
     over the one at the last real symbol. In batches without pads both compute the same function.
 
@@ -193,14 +196,24 @@ class BareGru(nn.Module):
         target_symbols: size of the target vocabulary.
         d_model: width of embeddings and states.
         num_layers: layers of the encoder, and of the decoder.
+        cell: `gru` or `lstm`.
     """
 
-    def __init__(self, source_symbols: int, target_symbols: int, *, d_model: int, num_layers: int) -> None:
+    def __init__(
+        self,
+        source_symbols: int,
+        target_symbols: int,
+        *,
+        d_model: int,
+        num_layers: int,
+        cell: Literal["gru", "lstm"],
+    ) -> None:
         super().__init__()
+        kind = TORCH_CELLS[cell]
         self.source_embedding = nn.Embedding(source_symbols, d_model)
         self.target_embedding = nn.Embedding(target_symbols, d_model)
-        self.encoder = nn.GRU(d_model, d_model, num_layers, batch_first=True)
-        self.decoder = nn.GRU(d_model, d_model, num_layers, batch_first=True)
+        self.encoder = kind(d_model, d_model, num_layers, batch_first=True)
+        self.decoder = kind(d_model, d_model, num_layers, batch_first=True)
         self.output = nn.Linear(d_model, target_symbols, bias=False)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -214,13 +227,13 @@ class BareGru(nn.Module):
         Returns:
             logits (batch, target, symbols).
         """
-        _, final = self.encoder(self.source_embedding(source))  # (layers, batch, d_model)
+        _, final = self.encoder(self.source_embedding(source))  # (layers, batch, d_model); of an LSTM two
         states, _ = self.decoder(self.target_embedding(target), final)
         return self.output(states)  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
-def copy_rnn_weights(ours: Rnn, theirs: BareGru) -> None:
+def copy_rnn_weights(ours: Rnn, theirs: BareRnn) -> None:
     """Give theirs the weights of ours. Copies, shares nothing; a tied matrix is copied to each of its three places.
 
     Raises:
@@ -232,7 +245,7 @@ def copy_rnn_weights(ours: Rnn, theirs: BareGru) -> None:
     ]
     names = ("source_symbols", "d_model", "target_symbols", "num_layers")
     forms: dict[str, tuple[object, ...]] = dict(zip(names, zip(*sizes, strict=True), strict=True))
-    forms["cell"] = ("gru" if isinstance(ours.encoder, nn.GRU) else "lstm", "gru")
+    forms["cell"] = tuple(model.encoder.mode.lower() for model in (ours, theirs))
     forms["bidirectional"] = (ours.encoder.bidirectional, False)
     forms["dropout"] = (ours.dropout.p, 0.0)
     forms["source_order"] = (ours.source_order, "forward")

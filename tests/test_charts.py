@@ -1,0 +1,175 @@
+"""The figures of a comparison: what is drawn, and where."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.container import BarContainer
+from matplotlib.image import imread
+
+from conftest import write_run
+from lookback import charts, results
+from lookback.groups import Group
+
+
+def group(folder: Path, name: str, *overrides: str, seeds: tuple[int, ...] = (0, 1)) -> Group:
+    """A model whose scores fall with length and rise with the seed."""
+    return Group(
+        name,
+        [
+            results.read(
+                write_run(
+                    folder / f"{name}{seed}",
+                    *overrides,
+                    seed=seed,
+                    exact_match={1: 1.0, 4: 0.75, 8: 0.25 + seed / 8, 10: 0.0},
+                    validations=[(20, 0.25, 5.0 + seed), (40, 0.5, 11.0 + seed), (60, 0.75, 16.0 + seed)],
+                    tokens_per_second=1000.0 + 200 * seed,
+                )
+            )
+            for seed in seeds
+        ],
+    )
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> list[Group]:
+    """Three models; the last has one seed."""
+    return [
+        group(tmp_path, "rnn", "model=rnn"),
+        group(tmp_path, "luong", "model=rnn_luong"),
+        group(tmp_path, "transformer", seeds=(0,)),
+    ]
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> list[Group]:
+    """One plain RNN at three widths, in no order."""
+    return [
+        group(tmp_path, f"gru{width}", "model=rnn", "model.cell=gru", f"model.d_model={width}")
+        for width in (24, 6, 12)
+    ]
+
+
+def test_exact_match_by_length_is_a_line_and_a_band_a_model_over_the_trained_range(groups: list[Group]) -> None:
+    axes = charts.exact_match_by_length(groups).axes[0]
+    assert [line.get_label() for line in axes.lines] == ["rnn", "luong", "transformer"]
+    first = axes.lines[0].get_xydata()
+    assert np.asarray(first).tolist() == [[1, 1.0], [4, 0.75], [8, 0.3125], [10, 0.0]]  # 0.25 and 0.375
+    assert len(axes.collections) == 3
+    heights = axes.collections[0].get_paths()[0].vertices
+    at_8 = [height for place, height in np.asarray(heights) if place == 8]
+    assert (min(at_8), max(at_8)) == (0, 1)  # 0.3125 ± 12.7062 * 0.0625, cut to what a share can be
+    [trained] = axes.patches
+    assert trained.get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(1)
+    assert trained.get_extents().transformed(axes.transData.inverted()).x1 == pytest.approx(8)
+    assert axes.get_xlabel().startswith("length of the source")
+    assert axes.get_ylabel() == "exact match, decoded freely"
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["trained lengths", "rnn", "luong", "transformer"]
+
+
+def test_a_band_is_as_wide_as_its_interval(tmp_path: Path) -> None:
+    runs = [
+        results.read(write_run(tmp_path / f"{seed}", seed=seed, exact_match={4: 0.5 + seed / 100}))
+        for seed in (0, 1)
+    ]
+    axes = charts.exact_match_by_length([Group("x", runs)]).axes[0]
+    heights = [height for _, height in np.asarray(axes.collections[0].get_paths()[0].vertices)]
+    half = 12.7062 * 0.005  # of 0.50 and 0.51
+    assert (min(heights), max(heights)) == (pytest.approx(0.505 - half), pytest.approx(0.505 + half))
+
+
+def test_learning_curves_are_a_line_a_seed_against_steps_and_against_seconds(groups: list[Group]) -> None:
+    left, right = charts.learning_curves(groups).axes
+    assert len(left.lines) == len(right.lines) == 5
+    assert np.asarray(left.lines[1].get_xydata()).tolist() == [[20, 0.25], [40, 0.5], [60, 0.75]]
+    assert np.asarray(right.lines[1].get_xydata()).tolist() == [[6, 0.25], [12, 0.5], [17, 0.75]]
+    assert (left.get_xlabel(), right.get_xlabel()) == ("step", "seconds of training")
+    assert left.get_ylabel() == "exact match at length 8, validation"
+    legend = left.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["rnn", "luong", "transformer"]
+
+
+def test_speed_is_a_bar_a_model_in_three_panels(groups: list[Group]) -> None:
+    axes = charts.speed(groups).axes
+    assert [one.get_title() for one in axes] == [
+        "target tokens/s, training",
+        "target tokens/s, decoding freely",
+        "sequential steps in a training pass",
+    ]
+    bars = [[bar for bar in one.containers if isinstance(bar, BarContainer)] for one in axes]
+    assert [len(found) for found in bars] == [3, 3, 3]
+    assert [found[0].patches[0].get_width() for found in bars] == [1100, 108, 19]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["rnn", "luong", "transformer"]
+    assert axes[0].yaxis_inverted()  # the first on top
+
+
+def test_a_model_has_one_colour_in_every_figure(groups: list[Group]) -> None:
+    curves = charts.learning_curves(groups).axes[0].lines
+    by_length = charts.exact_match_by_length(groups).axes[0].lines
+    bars = [bar for bar in charts.speed(groups).axes[0].containers if isinstance(bar, BarContainer)]
+    for number, line in enumerate([0, 2, 4]):
+        wanted = to_rgba(charts.colour(number))
+        assert to_rgba(curves[line].get_color()) == to_rgba(by_length[number].get_color()) == wanted
+        assert bars[number].patches[0].get_facecolor() == wanted
+    assert charts.colour(0) != charts.colour(1) != charts.colour(2)
+
+
+def test_the_bottleneck_is_a_map_of_state_and_length_in_order_of_size(states: list[Group]) -> None:
+    figure = charts.bottleneck(states)
+    assert figure is not None
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["6", "12", "24"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4", "8", "10"]
+    table = np.asarray(axes.images[0].get_array())
+    assert table.tolist() == [[1.0] * 3, [0.75] * 3, [0.3125] * 3, [0.0] * 3]
+    assert sorted(text.get_text() for text in axes.texts) == sorted(["1.00", "0.75", "0.31", "0.00"] * 3)
+    line = np.asarray(axes.lines[0].get_ydata())
+    lengths = np.array([6, 12, 24]) / np.log2(26)  # 1.28, 2.55 and 5.11 letters of 4.70 bits
+    wanted = [(lengths[0] - 1) / 3, (lengths[1] - 1) / 3, 1 + (lengths[2] - 4) / 4]  # between rows 1, 4 and 8
+    assert line == pytest.approx(wanted)
+    assert axes.get_xlabel().startswith("state size")
+    assert axes.get_ylabel() == "length of the source"
+
+
+def test_the_state_of_an_lstm_is_two_vectors_a_layer(tmp_path: Path) -> None:
+    found = [
+        group(tmp_path, f"{width}", "model=rnn", "model.num_layers=3", f"model.d_model={width}", seeds=(0,))
+        for width in (5, 7, 9)
+    ]
+    figure = charts.bottleneck(found)
+    assert figure is not None
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["30", "42", "54"]
+
+
+def test_there_is_no_bottleneck_unless_widths_alone_differ(states: list[Group], tmp_path: Path) -> None:
+    reversed_ = ["model=rnn", "model.cell=gru", "model.d_model=18", "model.source_order=reversed"]
+    assert charts.bottleneck([*states, group(tmp_path, "reversed", *reversed_)]) is None
+    assert charts.bottleneck(states[:2]) is None  # two points are no map
+    transformers = [group(tmp_path, f"t{width}", f"model.d_model={width}") for width in (12, 16, 20)]
+    assert charts.bottleneck(transformers) is None
+    assert charts.bottleneck([*states, transformers[0]]) is None
+
+
+def test_saved_figures_are_not_blank(groups: list[Group], states: list[Group], tmp_path: Path) -> None:
+    for chart in charts.CHARTS:
+        figure = chart(states if chart is charts.bottleneck else groups)
+        assert figure is not None
+        path = tmp_path / f"{chart.__name__}.png"
+        charts.save(figure, path)
+        picture = imread(path)
+        assert min(picture.shape[:2]) > 150
+        assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 20  # colours
+
+
+def test_one_model_with_one_seed_and_no_validation_can_be_drawn(tmp_path: Path) -> None:
+    alone = [Group("x", [results.read(write_run(tmp_path / "run"))])]
+    for chart in charts.CHARTS:
+        figure = chart(alone)
+        if figure is not None:
+            charts.save(figure, tmp_path / "figure.png")
+    assert len(charts.exact_match_by_length(alone).axes[0].lines) == 1
