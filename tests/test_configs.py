@@ -9,6 +9,8 @@ import torch
 
 from lookback import comparison, config, launcher, session
 from lookback.attention import Maps
+from lookback.data import train_batch
+from lookback.train import Trainer
 
 GROUPS = ("task", "model", "model/positions")
 ROOT = Path(__file__).parents[1]
@@ -103,6 +105,22 @@ def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_
         alone = model(source[1:2, :2], lengths[1:2], target[1:2])
     torch.testing.assert_close(steps, full, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(alone[0], full[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("choice", choices("model"))
+def test_every_model_trains_in_bfloat16_nearly_as_in_float32(choice: str) -> None:
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        overrides = ["experiment=smoke", f"model={choice}", f"train.precision={precision}"]
+        built = config.build(launcher.compose("train", overrides))
+        task, model = session.build(built)
+        trainer = Trainer(model, built.train)
+        batches = [train_batch(task, built.data, 0, step) for step in range(2)]
+        for _ in batches:
+            trainer.advance(batches.__getitem__)
+        losses.append([record.loss for record in trainer.drain()])
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
 @pytest.mark.parametrize("choice", choices("model"))

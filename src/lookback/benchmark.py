@@ -188,8 +188,8 @@ def _models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
 
 
 def _recurrent_models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
-    """`rnn` as configs/model/rnn.yaml has it, in place of the model of `loaded`, and its bare peer."""
-    node = compose("train", ["model=rnn"])["model"]
+    """`rnn` with the GRU, in place of the model of `loaded`, and its bare peer."""
+    node = compose("train", ["model=rnn", "model.cell=gru"])["model"]
     task, ours = session.build(config.build({**loaded.raw, "model": node}))
     assert isinstance(ours, Rnn)
     symbols = len(task.source_vocabulary), len(task.target_vocabulary)

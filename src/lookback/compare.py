@@ -48,7 +48,7 @@ def run(plan: Plan, folder: Path, resume: bool) -> int:
         expected = {entry.name: plan.settings.seeds for entry in plan.entries}
         found, code = train(plan, folder, console)
     alike, aside = grouped(found)
-    report.write(folder, alike, aside, plan.baseline, expected, console)
+    report.write(folder, alike, aside, plan.baseline, expected, plan.typed.overrides, console)
     if code > SIGNALS:
         console.print("stopped; all is saved. The same command goes on where it stopped", soft_wrap=True)
     return code or int(not alike)

@@ -19,6 +19,7 @@ def write(
     aside: Sequence[Result],
     baseline: str,
     expected: Mapping[str, Sequence[int]],
+    typed: Sequence[str],
     console: SteadyConsole,
 ) -> None:
     """Write the tables, the runs and the figures, and show the tables.
@@ -29,6 +30,7 @@ def write(
         aside: runs that do not count.
         baseline: the name of the group that the others are told apart from.
         expected: as in `sheets.notes`.
+        typed: what was typed to make it, for the record.
         console: where to.
     """
     tables = sheets.sheets(groups, baseline) if groups else []
@@ -38,7 +40,7 @@ def write(
     rows = [result.row(folder) for result in [*(run for group in groups for run in group.results), *aside]]
     write_rows(folder / "results.csv", rows)
     plain = [sheets.plain(group) for group in groups]
-    whole = {"baseline": baseline, "groups": plain, "notes": notes, "runs": rows}
+    whole = {"typed": list(typed), "baseline": baseline, "groups": plain, "notes": notes, "runs": rows}
     write_whole(folder / "results.json", (json.dumps(whole, indent=2) + "\n").encode())
     if groups:
         board.save_pictures(folder, draw(folder, groups))

@@ -174,7 +174,8 @@ class Recurrent(Seq2Seq):
         """See `Seq2Seq.encode`. Rows are packed, so that no state ever comes from a pad."""
         x = self.dropout(self.source_embedding(source))
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        outputs, final = self.encoder(packed)
+        with torch.autocast("cpu", enabled=False):
+            outputs, final = self.encoder(packed)
         states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source.shape[1])
         return Memory(states, lengths, self._by_batch(final))
 
@@ -203,7 +204,10 @@ class Recurrent(Seq2Seq):
         """
         layers = self.encoder.num_layers
         reading = layers * source if self.encoder.bidirectional else source + layers - 1
-        return reading + target + layers - 1
+        return reading + self._writing_steps(target)
+
+    def _writing_steps(self, target: int) -> int:
+        return target + self.decoder.num_layers - 1
 
     def read(self, memory: Memory) -> dict[str, Tensor]:
         """What the decoder works out once for each source and then keeps; each batch first. By default nothing."""
@@ -228,8 +232,14 @@ class Recurrent(Seq2Seq):
 
     def run(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
         """The decoder's layers over inputs (batch, target, width): states of the top layer, and the new state."""
-        states, final = self.decoder(x, hidden if len(self.parts) > 1 else hidden[0])
+        with torch.autocast("cpu", enabled=False):
+            states, final = self.decoder(self._float(x), hidden if len(self.parts) > 1 else hidden[0])
         return states, final if isinstance(final, tuple) else (final,)
+
+    @staticmethod
+    def _float(x: Tensor) -> Tensor:
+        """What autocast made narrow becomes float32 again, on the CPU: torch has no LSTM for less there."""
+        return x.float() if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16) else x
 
     def _embed(self, target: Tensor) -> Tensor:
         return self.dropout(self.target_embedding(target))  # type: ignore[no-any-return]

@@ -37,6 +37,10 @@ class RnnBahdanau(Recurrent):
         self.look_back = LookBack(Additive(d_model))
         self.combine = nn.Linear(3 * d_model, d_model)
 
+    def _writing_steps(self, target: int) -> int:
+        """The lowest layer waits for what the top one asked for, so no layer follows one step behind."""
+        return target * self.decoder.num_layers
+
     def read(self, memory: Memory) -> dict[str, Tensor]:
         """See `Recurrent.read`: the source's side of the scores."""
         return {"keys": self.look_back.score.keys(memory.states)}
