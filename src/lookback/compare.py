@@ -71,11 +71,13 @@ class Planned:
         self.folder = folder / self.subfolder
         self.reused = False
 
-    def link(self, earlier: Path) -> None:
-        """Let an earlier run stand at this place."""
-        if earlier.resolve() != self.folder.resolve():
+    def take(self, earlier: Path) -> None:
+        """Let an earlier run of the same configuration and code stand at this place, if there is none yet."""
+        if not self.folder.exists():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder.symlink_to(os.path.relpath(earlier.resolve(), self.folder.parent.resolve()))
+        if self.folder.resolve() == earlier.resolve():
+            self.reused = results.read_summary(earlier).get("status") == "finished"
 
     def result(self, error: str) -> Result:
         """What there is of it, after its job has ended."""
@@ -97,8 +99,7 @@ def train(plan: Plan, folder: Path, console: terminal.SteadyConsole) -> tuple[li
     for one in planned:
         earlier = known.get(config.digest(one.raw))
         if earlier is not None:
-            one.link(earlier)
-            one.reused = results.read_summary(earlier).get("status") == "finished"
+            one.take(earlier)
     waiting = [one for one in planned if not one.reused]
     scoreboard.announce(console, folder, [headline(plan, entry) for entry in plan.entries])
     errors, code = (run_all(plan, folder, waiting, console)) if waiting else ({}, 0)
@@ -165,6 +166,8 @@ def train_one(flag: Path, raw: dict[str, Any], folder: Path) -> int:
     resume = checkpoint_path(folder, "last").exists()
     if resume and config.read(folder / "config.yaml") != loaded.raw:
         raise ConfigError([Problem("hydra.run.dir", "holds a run of another configuration", folder)])
+    if resume and results.read_summary(folder).get("code_version") != code_version():
+        raise ConfigError([Problem("hydra.run.dir", "holds a run that other code began", folder)])
     code = experiment.run(loaded, folder, resume, quiet=True, stop=Stop(flag))
     if code > SIGNALS:
         flag.touch()
