@@ -97,11 +97,11 @@ def bottleneck(groups: Sequence[Group]) -> Figure | None:
 
     The line is where a source has as many bits, length x log2(letters), as the state has numbers.
     """
-    sizes = [_state_numbers(group) for group in groups]
+    sizes = [int(min(group.values("state_numbers"), default=0)) for group in groups]
     rest = {json.dumps({**group.results[0].raw["model"], "d_model": 0}, sort_keys=True) for group in groups}
-    if len(set(sizes)) < 3 or len(rest) > 1 or None in sizes:
+    if len(set(sizes)) < 3 or len(rest) > 1 or 0 in sizes:
         return None
-    order = sorted(range(len(groups)), key=lambda number: sizes[number] or 0)
+    order = sorted(range(len(groups)), key=lambda number: sizes[number])
     lengths = groups[0].lengths
     table = [
         [np.mean(groups[number].values(f"exact_match/{length}") or [np.nan]) for number in order]
@@ -114,12 +114,13 @@ def bottleneck(groups: Sequence[Group]) -> Figure | None:
         for column, value in enumerate(values):
             axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=_ink(float(value)))
     bits = np.log2(groups[0].results[0].raw["task"]["alphabet_size"])
-    heights = np.interp([(sizes[number] or 0) / bits for number in order], lengths, range(len(lengths)))
+    heights = [_row_of(sizes[number] / bits, lengths) for number in order]  # with as many bits as numbers
     axes.plot(
         range(len(order)), heights, "r--", label=f"length x log2(letters) = {bits:.2f} bits a letter = state size"
     )
     axes.set_xticks(range(len(order)), [f"{sizes[number]}" for number in order])
     axes.set_yticks(range(len(lengths)), [str(length) for length in lengths])
+    axes.set_ylim(-0.5, len(lengths) - 0.5)
     axes.set_xlabel("state size: numbers that pass from encoder to decoder")
     axes.set_ylabel("length of the source")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), fontsize=8)
@@ -127,12 +128,11 @@ def bottleneck(groups: Sequence[Group]) -> Figure | None:
     return figure
 
 
-def _state_numbers(group: Group) -> int | None:
-    """How many numbers a recurrent encoder leaves to its decoder; None for other models."""
-    model = group.results[0].raw["model"]
-    if "cell" not in model:
-        return None
-    return int(model["d_model"] * model["num_layers"] * {"gru": 1, "lstm": 2}[model["cell"]])
+def _row_of(length: float, lengths: Sequence[int]) -> float:
+    """Where a length lies among the rows of a map, beyond the last one too."""
+    if length <= lengths[-1] or len(lengths) < 2:
+        return float(np.interp(length, lengths, range(len(lengths))))
+    return len(lengths) - 1 + (length - lengths[-1]) / (lengths[-1] - lengths[-2])
 
 
 def _ink(value: float) -> str:

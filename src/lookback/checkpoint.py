@@ -52,6 +52,15 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether another process is working in a folder."""
+    try:
+        with locked(folder):
+            return False
+    except CheckpointError:
+        return True
+
+
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint, whole or not at all.
 

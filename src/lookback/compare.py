@@ -2,15 +2,27 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lookback import command_line, comparison, config, experiment, report, results, scoreboard, terminal
+from lookback import (
+    checkpoint,
+    command_line,
+    comparison,
+    config,
+    experiment,
+    report,
+    results,
+    scoreboard,
+    sheets,
+    terminal,
+)
 from lookback.command_line import SIGNALS
 from lookback.comparison import Entry, Plan
 from lookback.groups import grouped
-from lookback.launcher import Job, run_jobs
+from lookback.launcher import Job, Outcome, run_jobs
 from lookback.machine import code_version
 from lookback.results import Result
 from lookback.schema import ConfigError, Problem
@@ -40,17 +52,24 @@ def run(plan: Plan, folder: Path, resume: bool) -> int:
     """
     console = terminal.SteadyConsole(highlight=False)
     expected: dict[str, Sequence[int]] = {}
+    unreadable: list[str] = []
     code = 0
     if plan.settings.runs:
         paths = results.run_folders([Path(os.path.expandvars(text)).expanduser() for text in plan.settings.runs])
-        found = [results.read(path) for path in paths]
+        found, unreadable = results.read_all(paths)
     else:
         expected = {entry.name: plan.settings.seeds for entry in plan.entries}
         found, code = train(plan, folder, console)
     alike, aside = grouped(found)
-    report.write(folder, alike, aside, plan.baseline, expected, plan.typed.overrides, console)
+    names = [group.name for group in alike]
+    if plan.settings.runs and plan.settings.baseline not in [None, *names]:
+        raise ConfigError([Problem("baseline", f"must be one of {', '.join(names)}", plan.settings.baseline)])
+    baseline = plan.baseline or (names[-1] if names else "")
+    notes = [*unreadable, *sheets.notes(alike, aside, expected)]
+    report.write(folder, alike, aside, baseline, notes, plan.typed.overrides, console)
     if code > SIGNALS:
-        console.print("stopped; all is saved. The same command goes on where it stopped", soft_wrap=True)
+        again = "" if plan.settings.reuse else f" with hydra.run.dir={terminal.shown_path(folder)}"
+        console.print(f"stopped; all is saved. The same command{again} goes on where it stopped", soft_wrap=True)
     return code or int(not alike)
 
 
@@ -72,20 +91,30 @@ class Planned:
         self.reused = False
 
     def take(self, earlier: Path) -> None:
-        """Let an earlier run of the same configuration and code stand at this place, if there is none yet."""
+        """Let an earlier run of the same configuration and code stand at this place, if there is none yet.
+
+        One that has not finished is gone on with where it is.
+        """
         if not self.folder.exists():
+            self.folder.unlink(missing_ok=True)  # a link to what is gone
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder.symlink_to(os.path.relpath(earlier.resolve(), self.folder.parent.resolve()))
         if self.folder.resolve() == earlier.resolve():
             self.reused = results.read_summary(earlier).get("status") == "finished"
 
     def result(self, error: str) -> Result:
-        """What there is of it, after its job has ended."""
+        """What there is of it, after its job has ended.
+
+        Args:
+            error: that the job did not handle; the run does not count then, whatever is in its folder.
+        """
+        missing = Result(self.entry.name, self.folder, self.raw, {}, [], "unfinished: not begun")
+        found = missing
         if (self.folder / "config.yaml").exists():
             found = results.read(self.folder, self.entry.name, self.reused)
-            assert found.raw == self.raw, f"{self.folder} is not what was planned"
-            return found
-        return Result(self.entry.name, self.folder, self.raw, {}, [], f"failed: {error}" if error else "unfinished")
+        if error:
+            return replace(found, raw=self.raw, problem=f"failed: {error}")
+        return found if found.raw == self.raw else replace(missing, problem="unfinished: another run is there")
 
 
 def train(plan: Plan, folder: Path, console: terminal.SteadyConsole) -> tuple[list[Result], int]:
@@ -117,14 +146,17 @@ def headline(plan: Plan, entry: Entry) -> str:
 
 
 def earlier_runs(root: Path) -> dict[str, Path]:
-    """Runs that this very code has made: digest of the configuration -> folder, a finished one if there is."""
+    """Runs that this very code made from start to end, or began: digest of the configuration -> folder.
+
+    A finished one comes first; one that another process is working on is left alone.
+    """
     version, found = code_version(), {}
     for path in sorted(root.rglob("summary.json")):
         summary = results.read_summary(path.parent)
         whole = (path.parent / "metrics.jsonl").exists() and (path.parent / "config.yaml").exists()
-        if whole and summary.get("code_version") == version:
-            key = summary["config_digest"]
-            if key not in found or summary["status"] == "finished":
+        if whole and summary.get("code_version") == version and not summary.get("changed"):
+            key, finished = summary["config_digest"], summary["status"] == "finished"
+            if finished or (key not in found and not checkpoint.is_locked(path.parent)):
                 found[key] = path.parent
     return found
 
@@ -144,7 +176,12 @@ def run_all(
     watched = [Watched(one.entry.name, one.seed, one.folder, one.raw["train"]["steps"]) for one in planned]
     progress = scoreboard.ComparisonProgress(console, len(planned), steps)
     with Stop() as stop, progress, Watch(watched, progress, stop, flag):
-        outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))
+        try:
+            outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))
+        except Exception as error:  # of the launcher itself, such as a worker that was killed
+            told = Outcome(1, f"{type(error).__name__}: {error}".strip().splitlines()[0])
+            done = [results.read_summary(one.folder).get("status") == "finished" for one in planned]
+            outcomes = [Outcome(0) if finished else told for finished in done]
     flag.unlink(missing_ok=True)
     codes = [outcome.code for outcome in outcomes]
     signals = [code for code in codes if code > SIGNALS]

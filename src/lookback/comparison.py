@@ -201,6 +201,9 @@ def _matched(entry: Entry, wanted: int, baseline: str) -> Entry:
     if any(re.match(rf"[+~]*model\.{WIDTH}=", text) for text in entry.overrides):
         rule = f"match=parameters solves model.{WIDTH}; leave it out, or take match=none"
         raise ConfigError([Problem(f"models.{entry.name}", rule)])
+    if WIDTH not in entry.raw["model"]:
+        rule = f"has no {WIDTH} to solve; take match=none"
+        raise ConfigError([Problem(f"models.{entry.name}", rule)])
     width, found = solve_width(partial(_count, entry.raw), wanted)
     if abs(found - wanted) > TOLERANCE * wanted:
         rule = f"cannot have the {wanted:,} parameters of {baseline}: {found:,} at {WIDTH} {width} are nearest"

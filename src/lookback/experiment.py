@@ -10,8 +10,9 @@ from lookback import checkpoint, command_line, config, terminal
 from lookback.board import Board
 from lookback.config import Config
 from lookback.models.base import Seq2Seq
+from lookback.results import read_summary
 from lookback.schema import ConfigError, Problem
-from lookback.session import Run, checkpoint_path, status
+from lookback.session import Run, checkpoint_path
 from lookback.stop import Stop
 from lookback.tasks.base import Task
 
@@ -63,7 +64,7 @@ def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: S
 
 def holds_run(folder: Path) -> bool:
     """Whether there is something in a run folder that must not be lost."""
-    return checkpoint_path(folder, "last").exists() or status(folder) == "finished"
+    return checkpoint_path(folder, "last").exists() or read_summary(folder).get("status") == "finished"
 
 
 def _run(this: Run, resume: bool, stop: Stop) -> int:
@@ -72,7 +73,11 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         raise ConfigError(
             [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
         )
-    if resume and status(folder) == "finished" and config.read(folder / "config.yaml") == loaded.raw:
+    if (
+        resume
+        and read_summary(folder).get("status") == "finished"
+        and config.read(folder / "config.yaml") == loaded.raw
+    ):
         note = "add train.steps=TOTAL to train it further, along a new curve of the learning rate"
         this.console.print(f"{terminal.shown_path(folder)} has finished already;\n{note}", markup=False)
         return 0

@@ -53,7 +53,7 @@ def flat(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(raws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Keys that do not have the same value everywhere: key -> name -> value; what is one model's own is left out.
+    """Keys that do not have the same value everywhere: key -> name -> value; None where there is no such key.
 
     Args:
         raws: name -> configuration.

@@ -1,4 +1,4 @@
-"""Means over seeds with 95 % intervals, by scipy: Student's t, which is honest about three seeds."""
+"""Means over seeds with 95 % intervals, by scipy: Student's t, since seeds are few."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ def write(
     groups: Sequence[Group],
     aside: Sequence[Result],
     baseline: str,
-    expected: Mapping[str, Sequence[int]],
+    notes: Sequence[str],
     typed: Sequence[str],
     console: SteadyConsole,
 ) -> None:
@@ -29,18 +29,17 @@ def write(
         groups: what is compared, in order.
         aside: runs that do not count.
         baseline: the name of the group that the others are told apart from.
-        expected: as in `sheets.notes`.
+        notes: from `sheets.notes`.
         typed: what was typed to make it, for the record.
         console: where to.
     """
     tables = sheets.sheets(groups, baseline) if groups else []
-    notes = sheets.notes(groups, aside, expected)
     text = "\n".join([*(table.markdown() for table in tables), *(f"- {note}" for note in notes)]) + "\n"
     write_whole(folder / "table.md", text.encode())
     rows = [result.row(folder) for result in [*(run for group in groups for run in group.results), *aside]]
     write_rows(folder / "results.csv", rows)
     plain = [sheets.plain(group) for group in groups]
-    whole = {"typed": list(typed), "baseline": baseline, "groups": plain, "notes": notes, "runs": rows}
+    whole = {"typed": list(typed), "baseline": baseline, "groups": plain, "notes": list(notes), "runs": rows}
     write_whole(folder / "results.json", (json.dumps(whole, indent=2) + "\n").encode())
     if groups:
         board.save_pictures(folder, draw(folder, groups))

@@ -90,10 +90,10 @@ class Result:
             "train_seconds": summary.get("train_seconds", ""),
             "training_tokens_per_second": summary.get("tokens_per_second", ""),
             "decoding_tokens_per_second": self.at_judged("decoding_tokens_per_second"),
+            "state_numbers": summary.get("state_numbers") or "",
             "sequential_steps": summary.get("sequential_steps", ""),
             "peak_memory_mib": summary.get("peak_memory_mib", ""),
-            "threads": machine.get("threads", ""),
-            "processor": machine.get("processor", ""),
+            **{name: machine.get(name, "") for name in ("threads", "processor", "device", "torch", "python")},
             "split": summary.get("split", ""),
             "data_digest": summary.get("data_digest", ""),
             "config_digest": summary.get("config_digest", ""),
@@ -123,14 +123,25 @@ def read(folder: Path, name: str = "", reused: bool = False) -> Result:
         ConfigError: if its configuration cannot be read.
     """
     raw = config.read(folder / "config.yaml")
-    problems = config.check(raw)
-    if problems:
-        raise ConfigError(problems)
+    for node in ("seed", "task", "model", "data", "train"):
+        if node not in raw:
+            raise ConfigError([Problem(str(folder / "config.yaml"), f"lacks {node}")])
     summary = read_summary(folder)
     problem = {"finished": "", "failed": f"failed: {summary.get('reason', '')}"}.get(
         summary.get("status", ""), f"unfinished: {summary.get('status', 'it has no summary.json')}"
     )
     return Result(name or summary.get("model", "?"), folder, raw, summary, _history(folder), problem, reused)
+
+
+def read_all(folders: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """Read run folders; those that cannot be read are told in a sentence each."""
+    found, unreadable = [], []
+    for folder in folders:
+        try:
+            found.append(read(folder))
+        except ConfigError as error:
+            unreadable.append(f"NOT COUNTED: {error}")
+    return found, unreadable
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,6 @@ SAMPLES = 8
 def checkpoint_path(folder: Path, which: str) -> Path:
     """Where a run keeps its `best` or `last` checkpoint."""
     return folder / "checkpoints" / f"{which}.pt"
-
-
-def status(folder: Path) -> str:
-    """The status in a run's summary.json; empty if it cannot be read."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["status"])
-    return ""
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -65,6 +57,7 @@ class Run:
         self.trainer = Trainer(self.model, loaded.train)
         self.best: Validation | None = None
         self.best_step = 0
+        self.changed = False
         if resume:
             self._load_last()
         lengths = range(loaded.data.min_length, loaded.data.max_length + 1)
@@ -123,20 +116,22 @@ class Run:
             "best_step": self.best_step,
             "tokens": self.trainer.tokens,
             "sequential_steps": self.model.sequential_steps(longest, longest - 1),
-            "train_seconds": round(self.trainer.seconds, 3),
-            "tokens_per_second": round(self.trainer.tokens / max(self.trainer.seconds, 1e-9), 1),
-            "peak_memory_mib": round(peak_memory_mib(), 1),
+            "state_numbers": self.model.state_numbers,
+            "train_seconds": self.trainer.seconds,
+            "tokens_per_second": self.trainer.tokens / max(self.trainer.seconds, 1e-9),
+            "peak_memory_mib": peak_memory_mib(),
             "split": evaluated.split,
             "exact_match": {str(row.length): row.exact_match for row in scores},
             "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
             "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
             "strings": {str(row.length): row.strings for row in scores},
             "cut_off": {str(row.length): row.cut_off for row in scores},
-            "decoding_tokens_per_second": {str(row.length): round(row.tokens_per_second, 1) for row in scores},
+            "decoding_tokens_per_second": {str(row.length): row.tokens_per_second for row in scores},
             "code_version": code_version(),
             "config_digest": digest(loaded.raw),
             "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
-            "machine": machine(),
+            "changed": self.changed,
+            "machine": {**machine(), "device": self.trainer.device.type},
             "validation": asdict(self.best) if self.best else {},
         }
         text = json.dumps(summary, indent=2) + "\n"
@@ -203,6 +198,8 @@ class Run:
             "config": self.config.raw,
             "model": self.model.state_dict(),
             "trainer": self.trainer.state_dict(),
+            "code_version": code_version(),
+            "changed": self.changed,
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
         }
         self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
@@ -212,6 +209,8 @@ class Run:
         path = checkpoint_path(self.folder, "last")
         content = checkpoint.load(path)
         self._check_same_run(content.get("config"))
+        same = content["config"] == self.config.raw and content.get("code_version") == code_version()
+        self.changed = not same or bool(content.get("changed"))
         best_path = checkpoint_path(self.folder, "best")
         try:
             checkpoint.load_weights(self.model, content["model"], path)

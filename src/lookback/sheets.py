@@ -58,15 +58,6 @@ def reached(group: Group, measure: str, digits: int) -> str:
     return shown(estimate(values), digits)
 
 
-def ended(result: Result) -> str:
-    """A run that has just ended, in a line."""
-    name = f"{result.name} seed {result.seed}"
-    if result.problem:
-        return f"{name}: {result.problem}"
-    score, seconds = result.at_judged("exact_match"), result.summary["train_seconds"]
-    return f"{name}: exact match {score} at length {result.judged}, {seconds:.0f} s of training"
-
-
 def sheets(groups: Sequence[Group], baseline: str) -> list[Sheet]:
     """All tables.
 
@@ -155,9 +146,11 @@ def costs(groups: Sequence[Group]) -> Sheet:
         [group.name, *(shown(estimate(group.values(measure)), digits) for measure, digits in columns.values())]
         for group in groups
     ]
-    note = (
-        "sequential steps = layer applications that wait for one another, in a training pass at the longest length"
+    note = "training, decoding: real target tokens; an output that runs on costs its model time\n"
+    note += (
+        "sequential steps: layer applications that wait for one another, in a training pass at the longest length\n"
     )
+    note += "peak memory: of the whole process, Python and torch included"
     return Sheet("Cost", ["model", *columns], rows, note)
 
 
@@ -190,10 +183,11 @@ def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[st
             f"{kept} of {len(runs)} runs were there already, with the same configuration and code: reused."
         )
     for key, values in differing({group.name: group.results[0].raw for group in groups}).items():
-        if not key.startswith(("model.", "seed", *LOGGING)):
-            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+        shared = not key.startswith("model.") or sum(value is not None for value in values.values()) > 1
+        if shared and key not in ("seed", "model._target_", "model.d_model") and not key.startswith(LOGGING):
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items() if value is not None)
             found.append(f"DIFFERS: {key} ({listed})")
-    for what in ("code_version", "threads", "processor", "split"):
+    for what in ("code_version", "threads", "processor", "device", "torch", "python", "split"):
         values = Counter(str(run.row()[what]) for run in runs)
         if len(values) > 1:
             listed = ", ".join(f"{value or 'unknown'}: {count} runs" for value, count in values.items())

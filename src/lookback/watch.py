@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lookback import results, sheets
+from lookback import results
+from lookback.results import Result
 from lookback.scoreboard import ComparisonProgress
 from lookback.stop import Stop
 
@@ -22,6 +24,22 @@ class Watched:
     steps: int
 
 
+def _written(folder: Path) -> int:
+    """When a run's summary was last written, in nanoseconds; 0 if there is none."""
+    with suppress(OSError):
+        return (folder / "summary.json").stat().st_mtime_ns
+    return 0
+
+
+def ended(result: Result) -> str:
+    """A run that has just ended, in a line."""
+    name = f"{result.name} seed {result.seed}"
+    if result.problem:
+        return f"{name}: {result.problem}"
+    score, seconds = result.at_judged("exact_match"), result.summary["train_seconds"]
+    return f"{name}: exact match {score} at length {result.judged}, {seconds:.0f} s of training"
+
+
 class Watch:
     """Shows how far jobs are, and passes a stop on to them. Use as a context.
 
@@ -33,7 +51,7 @@ class Watch:
     """
 
     def __init__(self, jobs: Sequence[Watched], progress: ComparisonProgress, stop: Stop, flag: Path) -> None:
-        self._waiting = list(jobs)
+        self._waiting = {job: _written(job.folder) for job in jobs}  # and when its summary was last written
         self._steps = 0
         self._progress = progress
         self._stop, self._flag = stop, flag
@@ -44,17 +62,20 @@ class Watch:
         while not self._done.wait(LOOK_EVERY):
             if self._stop():
                 self._flag.touch()
-            self.look()
+            with suppress(Exception):  # what is shown must never keep a stop from being passed on
+                self.look()
 
     def look(self) -> None:
         """Tell what has ended since the last look, and how far the others are."""
         under_way = []
         for one in list(self._waiting):
             status = results.read_summary(one.folder).get("status", "")
+            if _written(one.folder) == self._waiting[one]:
+                continue  # what an earlier job has left
             if status in ("finished", "failed"):
-                self._waiting.remove(one)
+                del self._waiting[one]
                 self._steps += one.steps
-                self._progress.ended(sheets.ended(results.read(one.folder, one.name)))
+                self._progress.ended(ended(results.read(one.folder, one.name)))
             elif status == "running":
                 under_way.append(one)
         steps = self._steps + sum(results.steps_done(one.folder) for one in under_way)

@@ -49,9 +49,11 @@ class Seq2Seq(nn.Module, ABC):
 
     Attributes:
         max_length: the longest source or target, marks included, that the model can take; None = any.
+        state_numbers: how many numbers the decoder learns of a source, however long; None = some for each symbol.
     """
 
     max_length: int | None = None
+    state_numbers: int | None = None
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor, maps: Maps | None = None) -> Memory:

@@ -200,14 +200,16 @@ class Recurrent(Seq2Seq):
     def sequential_steps(self, source: int, target: int) -> int:
         """See `Seq2Seq.sequential_steps`.
 
-        A layer above may follow one step behind; only above a bidirectional one it must wait for the whole row.
+        A layer above may follow one step behind; only above a bidirectional one it must wait for the whole row. The
+        decoder's lower layers may begin while the encoder's upper ones end, so its top layer alone counts.
         """
         layers = self.encoder.num_layers
         reading = layers * source if self.encoder.bidirectional else source + layers - 1
-        return reading + self._writing_steps(target)
+        return reading + self.writing_steps(target)
 
-    def _writing_steps(self, target: int) -> int:
-        return target + self.decoder.num_layers - 1
+    def writing_steps(self, target: int) -> int:
+        """How many of these belong to the decoder, after the encoder has ended."""
+        return target
 
     def read(self, memory: Memory) -> dict[str, Tensor]:
         """What the decoder works out once for each source and then keeps; each batch first. By default nothing."""

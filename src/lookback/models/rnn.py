@@ -1,6 +1,7 @@
 """The encoder-decoder RNN without attention: all that is read must pass through one state.
 
-Cho et al. 2014 (GRU); Sutskever et al. 2014 (LSTM, sources reversed).
+Sutskever et al. 2014 (LSTM, sources reversed). Cho et al. 2014 (GRU) let the decoder read that state at every step;
+here, as in Sutskever, it only starts from it.
 """
 
 from typing import Literal
@@ -40,6 +41,7 @@ class Rnn(Recurrent):
     ) -> None:
         super().__init__(source_symbols, target_symbols, d_model, num_layers, cell, bidirectional, dropout, tied)
         self.source_order = source_order
+        self.state_numbers = len(self.parts) * num_layers * d_model
 
     def encode(self, source: Tensor, lengths: Tensor, maps: Maps | None = None) -> Memory:
         """See `Seq2Seq.encode`."""

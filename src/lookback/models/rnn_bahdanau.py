@@ -14,8 +14,9 @@ from lookback.rules import Fraction, PositiveInt
 class RnnBahdanau(Recurrent):
     """The previous state asks with the additive score; its context is read by the cell, beside the last symbol.
 
-    Each step waits for the weights of the step before, so the decoder is a loop over time. The output is read from
-    tanh(W [state; context; symbol]); the paper has a maxout there (appendix A.2.2).
+    Each step waits for the weights of the step before, so the decoder is a loop over time. Three things differ from
+    the paper: the output is read from tanh(W [state; context; symbol]), where appendix A.2.2 has a maxout of the
+    state before; the first state is the encoder's last, not tanh(W state); torch's GRU resets after the product.
 
     All parameters are those of `Recurrent`.
     """
@@ -37,8 +38,8 @@ class RnnBahdanau(Recurrent):
         self.look_back = LookBack(Additive(d_model))
         self.combine = nn.Linear(3 * d_model, d_model)
 
-    def _writing_steps(self, target: int) -> int:
-        """The lowest layer waits for what the top one asked for, so no layer follows one step behind."""
+    def writing_steps(self, target: int) -> int:
+        """See `Recurrent`: the lowest layer waits for what the top one asked for, so layers never overlap."""
         return target * self.decoder.num_layers
 
     def read(self, memory: Memory) -> dict[str, Tensor]:
