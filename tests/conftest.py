@@ -1,6 +1,5 @@
 """Shared fixtures: a run of seconds, made once."""
 
-import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from lookback import command_line, config, experiment, launcher
 from lookback.session import class_name
@@ -39,8 +38,8 @@ def train(folder: Path, *overrides: str) -> int:
 
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    return launcher.compose("train", ["experiment=smoke", *overrides])
+def _composed(choices: tuple[str, ...]) -> dict[str, Any]:
+    return launcher.compose("train", ["experiment=smoke", *choices])
 
 
 def write_run(
@@ -61,7 +60,10 @@ def write_run(
         validations: step, exact match at the longest trained length, seconds of training.
         changes: to its summary.json.
     """
-    raw = copy.deepcopy(_composed(overrides)) | {"seed": seed}
+    choices = tuple(text for text in overrides if "." not in text.partition("=")[0])
+    settings = OmegaConf.from_dotlist([text for text in overrides if text not in choices])
+    node = OmegaConf.merge(_composed(choices), settings, {"seed": seed})  # composing takes longer
+    raw = launcher.plain(DictConfig(node))
     scores = {1: 1.0, 4: 0.75, 8: 0.5, 10: 0.25} if exact_match is None else exact_match
     summary = {
         "status": "finished",

@@ -8,12 +8,15 @@ import torch
 
 from lookback.data import (
     DataSettings,
+    Split,
     collate,
+    fingerprint,
     has_room,
     held_out,
     split_of,
     train_batch,
 )
+from lookback.tasks.base import Ids
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.tokens import BOS, EOS, FIRST_SYMBOL, PAD
@@ -110,3 +113,46 @@ def test_asking_for_more_strings_than_there_are_ends() -> None:
 def test_a_range_turned_round_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^min_length must not be above max_length, but they are 5 and 4$"):
         DataSettings(batch_size=1, min_length=5, max_length=4)
+
+
+class OddLength(Copy):
+    """Turns strings of one length round and copies the others."""
+
+    odd = 4
+
+    def target(self, source: Ids) -> Ids:
+        return source[::-1] if len(source) == self.odd else source
+
+
+def digest(
+    task: Copy | None = None, seed: int = 3, lengths: tuple[int, ...] = (4, 9), split: Split = "test"
+) -> str:
+    return fingerprint(task or Copy(alphabet_size=26), SETTINGS, seed, lengths, split)
+
+
+def test_a_fingerprint_is_the_same_for_the_same_data() -> None:
+    first = digest()
+    np.random.default_rng().random()
+    torch.rand(1)
+    assert digest() == first
+    assert len(first) == 12
+    assert int(first, 16) >= 0
+
+
+def test_a_fingerprint_knows_training_strings_test_strings_and_their_answers() -> None:
+    trained, tested = OddLength(alphabet_size=26), OddLength(alphabet_size=26)
+    tested.odd = 9  # lengths 2 to 5 are trained
+    found = [
+        digest(),
+        digest(seed=4),
+        digest(lengths=(4, 8)),
+        digest(lengths=(4,)),
+        digest(split="validation"),
+        digest(lengths=(9,)),
+        digest(trained, lengths=(9,)),  # other answers in training alone
+        digest(tested),  # and in the test alone
+        fingerprint(
+            Copy(alphabet_size=26), DataSettings(batch_size=7, min_length=3, max_length=5), 3, (4, 9), "test"
+        ),
+    ]
+    assert len(set(found)) == len(found)

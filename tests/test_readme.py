@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import config, launcher
+from lookback import comparison, config, launcher
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_every_tag_of_a_run_is_explained(tiny_run: Path) -> None:
     read.Reload()
     tags = read.Tags()
     found = {general(tag) for kind in ("scalars", "images", "tensors") for tag in tags[kind]}
-    assert len(found) == 11
+    assert len(found) == 13
     for tag in found:
         assert f"`{tag}`" in README
 
@@ -81,6 +81,47 @@ def test_the_table_of_results_is_what_the_reference_runs_found() -> None:
         assert (found["task"], str(found["seed"])) == (task, seed)
         assert [f"{value:.2f}" for value in found["exact_match"].values()] == cells.split(" | ")
         assert f"{found['train_seconds']:.0f}" == seconds
+
+
+def sheet(task: str, title: str) -> list[str]:
+    """The lines of a table of a comparison, from its heading on."""
+    lines = (ROOT / f"runs/reference/compare/{task}/table.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index(f"**{title}**") + 2
+    return lines[start : lines.index("", start)]
+
+
+COMPARED = [
+    (task, title)
+    for task in ("reverse", "copy")
+    for title in ("Exact match at length 20, decoded freely", "Exact match by length, decoded freely")
+]
+
+
+@pytest.mark.parametrize(("task", "title"), [*COMPARED, ("reverse", "Models"), ("reverse", "Cost")])
+def test_the_tables_of_the_comparison_are_those_of_its_report(task: str, title: str) -> None:
+    assert "\n".join(sheet(task, title)) in README
+
+
+@pytest.mark.parametrize("task", ["reverse", "copy"])
+def test_the_comparison_was_made_with_the_defaults_of_today(task: str) -> None:
+    typed = launcher.Typed("compare", (f"task={task}",))
+    plan = comparison.plan(typed.compose(), typed)
+    for entry in plan.entries:
+        for seed in plan.settings.seeds:
+            folder = ROOT / f"runs/reference/compare/{task}" / comparison.run_folder(entry, seed)
+            assert config.read(folder / "config.yaml") == entry.with_seed(seed)
+
+
+@pytest.mark.parametrize("task", ["reverse", "copy"])
+def test_attention_is_what_the_longest_strings_need_with_intervals_that_do_not_touch(task: str) -> None:
+    found = json.loads((ROOT / f"runs/reference/compare/{task}/results.json").read_text(encoding="utf-8"))
+    groups = {group["name"]: group["columns"]["exact_match"] for group in found["groups"]}
+    plain = groups.pop("rnn")
+    assert set(groups) == {"rnn_luong", "rnn_bahdanau", "transformer"}
+    for row in groups.values():
+        assert row["count"] == plain["count"] == 3
+        assert row["mean"] >= 0.95
+        assert row["mean"] - row["half_width"] > plain["mean"] + plain["half_width"]
 
 
 @pytest.mark.parametrize("number", range(6))
