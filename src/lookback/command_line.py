@@ -109,7 +109,8 @@ def check_overrides(
     if not multirun:
         swept = [override for override in overrides if override.is_sweep_override()]
         overrides = [override for override in overrides if override not in swept]
-        rule = "several values are a sweep: add -m, or put a list in brackets"
+        more = "add -m, or " if build is build_run else ""
+        rule = f"several values are a sweep: {more}put a list in brackets"
         problems += [Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept]
     for job in _jobs(overrides):
         texts, found = _checkable(job)
@@ -131,9 +132,9 @@ def compose_more(typed: Typed, arguments: Sequence[str]) -> dict[str, Any]:
         ConfigError: if one of them cannot be read, is a sweep, or chooses what there is not.
     """
     overrides, problems = _parse(arguments)
-    rule = "must be one value"
-    problems += [Problem(o.key_or_group, rule, o.input_line) for o in overrides if o.is_sweep_override()]
-    texts, found = _checkable(overrides)
+    swept = [override for override in overrides if override.is_sweep_override()]
+    problems += [Problem(str(override.input_line), "must be one value, not a sweep") for override in swept]
+    texts, found = _checkable([override for override in overrides if override not in swept])
     if problems + found:
         raise ConfigError(problems + found)
     try:
@@ -208,7 +209,8 @@ def _forced(override: Override) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    lines = str(error).strip().splitlines()
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])  # what comes after a colon is what matters
 
 
 def _run_hydra(run: Run, name: str, arguments: Sequence[str], build: Build) -> int:

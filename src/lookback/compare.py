@@ -30,7 +30,7 @@ from lookback.session import checkpoint_path
 from lookback.stop import Stop
 from lookback.watch import Watch, Watched
 
-STOP_FILE = "stop"  # in the comparison's folder, while its jobs are to stop
+STOP_FILE = ".stop"  # in the comparison's folder, while its jobs are to stop
 RUNS = Path("runs")  # where finished runs are looked for
 
 

@@ -22,7 +22,8 @@ from lookback.schema import ConfigError, Problem
 TOLERANCE = 0.03  # of the baseline's number of parameters
 WIDTH = "d_model"
 LARGEST_WIDTH = 4096
-NAME = r"[\w.+-]+"
+NAME = r"[^\W_][\w.+-]{0,99}"  # of a folder
+TAKEN = (".md", ".csv", ".json", ".png")  # endings of the files beside them
 
 ModelEntry = str | dict[str, list[str]]
 
@@ -136,6 +137,8 @@ def _named(settings: ComparisonSettings) -> dict[str, list[str]]:
     pairs: list[tuple[str, list[str]]] = []
     for entry in settings.models:
         pairs += [(entry, [f"model={entry}"])] if isinstance(entry, str) else list(entry.items())
+    if not pairs:
+        raise ConfigError([Problem("models", "must name a model at least")])
     names = [name for name, _ in pairs]
     problems = [
         Problem("models", "every model needs a name of its own", name)
@@ -143,9 +146,9 @@ def _named(settings: ComparisonSettings) -> dict[str, list[str]]:
         if names.count(name) > 1
     ]
     problems += [
-        Problem("models", "a name is made of letters, digits and _ . + -", name)
+        Problem("models", "a name has up to 100 letters, digits and _ . + -, and no file's ending", name)
         for name in names
-        if not re.fullmatch(NAME, name) or name in (".", "..")
+        if not re.fullmatch(NAME, name) or name.endswith(TAKEN)
     ]
     problems += [
         Problem("seeds", "every seed counts once", seed)

@@ -127,6 +127,8 @@ def read(folder: Path, name: str = "", reused: bool = False) -> Result:
         if node not in raw:
             raise ConfigError([Problem(str(folder / "config.yaml"), f"lacks {node}")])
     summary = read_summary(folder)
+    if summary.get("status") == "finished" and not isinstance(summary.get("exact_match"), dict):
+        raise ConfigError([Problem(str(folder / "summary.json"), "says finished, but has no results")])
     problem = {"finished": "", "failed": f"failed: {summary.get('reason', '')}"}.get(
         summary.get("status", ""), f"unfinished: {summary.get('status', 'it has no summary.json')}"
     )
@@ -156,14 +158,14 @@ def _history(folder: Path) -> list[dict[str, float]]:
     lines = []
     with suppress(OSError, UnicodeDecodeError):
         for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a line that is being written
-                line = json.loads(text)
+            with suppress(ValueError, TypeError):  # a line that is being written
+                line = {"step": None, **json.loads(text)}
                 if "val/exact_match" in line or "val/longest_exact_match" in line:
                     lines.append(line)
-    merged: dict[int, dict[str, float]] = {}
+    merged: dict[int | None, dict[str, float]] = {}
     for line in lines:
         merged.setdefault(line["step"], {}).update(line)
-    return list(merged.values())
+    return [line for step, line in merged.items() if step is not None]
 
 
 def steps_done(folder: Path) -> int:

@@ -31,7 +31,7 @@ class Sheet:
         """The table as GitHub and TensorBoard read it."""
         lines = [f"**{self.title}**", "", _line(self.headings), _line(["---"] + ["--:"] * (len(self.headings) - 1))]
         lines += [_line(row) for row in self.rows]
-        return "\n".join([*lines, "", self.note]).rstrip() + "\n"
+        return "\n".join([*lines, "", self.note.replace("*", "\\*").replace("\n", "  \n")]).rstrip() + "\n"
 
 
 def _line(cells: Sequence[str]) -> str:
