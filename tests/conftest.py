@@ -76,6 +76,7 @@ def write_run(
         "best_step": 40,
         "tokens": 2081,
         "sequential_steps": 19,
+        "state_numbers": None,
         "train_seconds": 2.5,
         "tokens_per_second": 832.4,
         "peak_memory_mib": 439.5,
@@ -86,7 +87,7 @@ def write_run(
         "code_version": "0c0de0",
         "config_digest": config.digest(raw),
         "data_digest": f"da7a{seed}",
-        "machine": {"processor": "abacus", "threads": 1},
+        "machine": {"processor": "abacus", "threads": 1, "device": "cpu", "torch": "2.9", "python": "3.12"},
         "validation": {"loss": 0.375, "token_accuracy": 0.875, "exact_match": 0.625},
         **changes,
     }

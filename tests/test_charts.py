@@ -13,8 +13,10 @@ from lookback import charts, results
 from lookback.groups import Group
 
 
-def group(folder: Path, name: str, *overrides: str, seeds: tuple[int, ...] = (0, 1)) -> Group:
-    """A model whose scores fall with length and rise with the seed."""
+def group(
+    folder: Path, name: str, *overrides: str, seeds: tuple[int, ...] = (0, 1), state: int | None = None
+) -> Group:
+    """A model whose scores fall with length and rise with the seed; state: how many numbers its decoder gets."""
     return Group(
         name,
         [
@@ -25,6 +27,7 @@ def group(folder: Path, name: str, *overrides: str, seeds: tuple[int, ...] = (0,
                     seed=seed,
                     exact_match={1: 1.0, 4: 0.75, 8: 0.25 + seed / 8, 10: 0.0},
                     validations=[(20, 0.25, 5.0 + seed), (40, 0.5, 11.0 + seed), (60, 0.75, 16.0 + seed)],
+                    state_numbers=state,
                     tokens_per_second=1000.0 + 200 * seed,
                 )
             )
@@ -47,8 +50,8 @@ def groups(tmp_path: Path) -> list[Group]:
 def states(tmp_path: Path) -> list[Group]:
     """One plain RNN at three widths, in no order."""
     return [
-        group(tmp_path, f"gru{width}", "model=rnn", "model.cell=gru", f"model.d_model={width}")
-        for width in (24, 6, 12)
+        group(tmp_path, f"state{size}", "model=rnn", f"model.d_model={size // 2}", state=size)
+        for size in (24, 6, 60)
     ]
 
 
@@ -123,36 +126,43 @@ def test_the_bottleneck_is_a_map_of_state_and_length_in_order_of_size(states: li
     figure = charts.bottleneck(states)
     assert figure is not None
     axes = figure.axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["6", "12", "24"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["6", "24", "60"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4", "8", "10"]
     table = np.asarray(axes.images[0].get_array())
     assert table.tolist() == [[1.0] * 3, [0.75] * 3, [0.3125] * 3, [0.0] * 3]
     assert sorted(text.get_text() for text in axes.texts) == sorted(["1.00", "0.75", "0.31", "0.00"] * 3)
     line = np.asarray(axes.lines[0].get_ydata())
-    lengths = np.array([6, 12, 24]) / np.log2(26)  # 1.28, 2.55 and 5.11 letters of 4.70 bits
-    wanted = [(lengths[0] - 1) / 3, (lengths[1] - 1) / 3, 1 + (lengths[2] - 4) / 4]  # between rows 1, 4 and 8
-    assert line == pytest.approx(wanted)
+    lengths = np.array([6, 24, 60]) / np.log2(26)  # 1.28, 5.11 and 12.76 letters of 4.70 bits
+    assert line == pytest.approx([(lengths[0] - 1) / 3, 1 + (lengths[1] - 4) / 4, 3 + (lengths[2] - 10) / 2])
+    assert axes.get_ylim() == (-0.5, 3.5)  # so the last one leaves the map
     assert axes.get_xlabel().startswith("state size")
     assert axes.get_ylabel() == "length of the source"
 
 
-def test_the_state_of_an_lstm_is_two_vectors_a_layer(tmp_path: Path) -> None:
-    found = [
-        group(tmp_path, f"{width}", "model=rnn", "model.num_layers=3", f"model.d_model={width}", seeds=(0,))
-        for width in (5, 7, 9)
-    ]
+def test_the_columns_of_the_bottleneck_stand_in_order_of_size_with_their_own_scores(tmp_path: Path) -> None:
+    found = []
+    for size in (24, 6, 60):
+        folder = write_run(
+            tmp_path / f"{size}",
+            "model=rnn",
+            f"model.d_model={size}",
+            state_numbers=size,
+            exact_match={4: size / 100, 8: size / 200},
+        )
+        found.append(Group(f"{size}", [results.read(folder)]))
     figure = charts.bottleneck(found)
     assert figure is not None
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["30", "42", "54"]
+    assert np.asarray(figure.axes[0].images[0].get_array()).tolist() == [[0.06, 0.24, 0.6], [0.03, 0.12, 0.3]]
 
 
 def test_there_is_no_bottleneck_unless_widths_alone_differ(states: list[Group], tmp_path: Path) -> None:
-    reversed_ = ["model=rnn", "model.cell=gru", "model.d_model=18", "model.source_order=reversed"]
-    assert charts.bottleneck([*states, group(tmp_path, "reversed", *reversed_)]) is None
+    turned = group(tmp_path, "turned", "model=rnn", "model.d_model=9", "model.source_order=reversed", state=18)
+    assert charts.bottleneck([*states, turned]) is None
     assert charts.bottleneck(states[:2]) is None  # two points are no map
-    transformers = [group(tmp_path, f"t{width}", f"model.d_model={width}") for width in (12, 16, 20)]
-    assert charts.bottleneck(transformers) is None
-    assert charts.bottleneck([*states, transformers[0]]) is None
+    luongs = [group(tmp_path, f"l{width}", "model=rnn_luong", f"model.d_model={width}") for width in (12, 16, 20)]
+    assert charts.bottleneck(luongs) is None  # they have attention, and some numbers for each symbol
+    unknown = group(tmp_path, "unknown", "model=rnn", "model.d_model=9")
+    assert charts.bottleneck([*states, unknown]) is None
 
 
 def test_a_saved_figure_is_not_blank(states: list[Group], tmp_path: Path) -> None:

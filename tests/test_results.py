@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from conftest import write_run
 from lookback import config, results
@@ -20,6 +21,7 @@ def test_a_row_has_what_configuration_summary_and_history_say(tmp_path: Path) ->
         "train.learning_rate=0.0015",
         "data.batch_size=48",
         seed=5,
+        state_numbers=36,
         exact_match={1: 1.0, 4: 1 / 3, 8: 0.125, 10: 0.0625},
         validations=[(20, 0.5, 1.25), (40, 0.99, 2.125), (60, 1.0, 3.5)],
     )
@@ -47,9 +49,13 @@ def test_a_row_has_what_configuration_summary_and_history_say(tmp_path: Path) ->
         "training_tokens_per_second": 832.4,
         "decoding_tokens_per_second": 108.0,
         "sequential_steps": 19,
+        "state_numbers": 36,
         "peak_memory_mib": 439.5,
         "threads": 1,
         "processor": "abacus",
+        "device": "cpu",
+        "torch": "2.9",
+        "python": "3.12",
         "split": "test",
         "data_digest": "da7a5",
         "config_digest": config.digest(config.read(folder / "config.yaml")),
@@ -69,6 +75,10 @@ def test_a_row_has_what_configuration_summary_and_history_say(tmp_path: Path) ->
 
 def test_without_a_name_it_is_called_by_its_model(tmp_path: Path) -> None:
     assert results.read(write_run(tmp_path / "run", "model=rnn_luong")).name == "rnn_luong"
+
+
+def test_a_model_with_some_numbers_for_each_symbol_has_no_state_size(tmp_path: Path) -> None:
+    assert results.read(write_run(tmp_path / "run")).row()["state_numbers"] == ""
 
 
 def test_what_was_not_reached_is_empty(tmp_path: Path) -> None:
@@ -135,12 +145,32 @@ def test_only_a_finished_run_counts(tmp_path: Path, status: str, problem: str) -
     assert results.read(folder).problem == problem
 
 
-def test_a_configuration_that_is_not_valid_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("node", ["seed", "task", "model", "data", "train"])
+def test_a_configuration_that_lacks_what_is_needed_is_refused_by_name(tmp_path: Path, node: str) -> None:
     folder = write_run(tmp_path / "run")
-    text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("batch_size: 64", "batch_size: -64"))
-    with pytest.raises(ConfigError, match=r"^data\.batch_size = -64: must be greater than 0$"):
+    raw = config.read(folder / "config.yaml")
+    del raw[node]
+    OmegaConf.save(OmegaConf.create(raw), folder / "config.yaml")
+    with pytest.raises(ConfigError) as caught:
         results.read(folder)
+    assert str(caught.value) == f"{folder / 'config.yaml'}: lacks {node}"
+
+
+def test_runs_that_cannot_be_read_do_not_keep_the_others_out(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, seed=seed) for seed, name in enumerate("abc")]
+    (folders[1] / "config.yaml").write_text("a: [1")
+    found, unreadable = results.read_all(folders)
+    assert [run.folder for run in found] == [folders[0], folders[2]]
+    [sentence] = unreadable
+    assert sentence.startswith(f"NOT COUNTED: {folders[1] / 'config.yaml'}: not readable as yaml")
+
+
+def test_a_run_of_another_version_with_settings_unknown_now_is_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    raw = config.read(folder / "config.yaml")
+    del raw["evaluate"]
+    OmegaConf.save(OmegaConf.create(raw | {"older": 1}), folder / "config.yaml")
+    assert results.read(folder).problem == ""
 
 
 def test_steps_done_are_those_of_the_last_line(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from lookback.intervals import Estimate
 from lookback.results import Result
 from lookback.sheets import Sheet
 
+MACHINE = {"processor": "abacus", "threads": 1, "device": "cpu", "torch": "2.9", "python": "3.12"}
+ALIKE = ["model.num_layers=2", "train.learning_rate=0.003"]  # otherwise an RNN has settings of its own
 # Two seeds a model, Student's t at 0.975 with 1 degree of freedom: half a width is 12.7062 * |a - b| / 2.
 
 
@@ -24,6 +26,7 @@ def groups(tmp_path: Path) -> list[Group]:
             write_run(
                 tmp_path / f"{name}{seed}",
                 f"model={name}",
+                *ALIKE,
                 seed=seed,
                 exact_match=scores,
                 validations=validations,
@@ -188,12 +191,6 @@ def test_a_group_as_plain_numbers_has_every_column_that_is_a_number_in_each_run(
     assert "steps_to_99" not in other
 
 
-def test_a_run_that_ended_is_one_line(groups: list[Group]) -> None:
-    run = groups[1].results[0]
-    assert sheets.ended(run) == "transformer seed 3: exact match 0.5 at length 8, 2 s of training"
-    assert sheets.ended(replace(run, problem="failed: disk")) == "transformer seed 3: failed: disk"
-
-
 def test_like_runs_of_all_seeds_need_no_note(groups: list[Group]) -> None:
     assert sheets.notes(groups, [], {"rnn": [3, 5], "transformer": [5, 3]}) == []
 
@@ -231,13 +228,25 @@ def run(folder: Path, *overrides: str, **changes: Any) -> Result:
     return results.read(write_run(folder, *overrides, **changes))
 
 
-def test_settings_that_differ_between_models_are_told_but_for_the_model_s_own(tmp_path: Path) -> None:
-    one = run(tmp_path / "a", "model=rnn", "train.steps=70", "train.learning_rate=0.002", "board.images_every=3")
-    two = run(tmp_path / "b", "model=transformer", "train.save_every=9")
+def test_settings_that_differ_between_models_are_told_but_for_each_model_s_own_and_its_width(
+    tmp_path: Path,
+) -> None:
+    own = ["model=rnn", "model.num_layers=2", "train.steps=70", "train.learning_rate=0.002", "board.images_every=3"]
+    one = run(tmp_path / "a", *own)
+    two = run(tmp_path / "b", "model=transformer", "train.save_every=9", "model.dropout=0.25")
     assert sheets.notes([Group("one", [one]), Group("two", [two])], [], {}) == [
+        "DIFFERS: model.dropout (one: 0.0, two: 0.25)",
         "DIFFERS: train.steps (one: 70, two: 60)",
         "DIFFERS: train.learning_rate (one: 0.002, two: 0.003)",
     ]
+
+
+def test_a_setting_that_only_some_models_have_is_told_of_those(tmp_path: Path) -> None:
+    one = run(tmp_path / "a", "model=rnn", "model.cell=lstm", *ALIKE)
+    two = run(tmp_path / "b", "model=rnn_luong", "model.cell=gru", "model.d_model=19", *ALIKE)
+    three = run(tmp_path / "c", "model=transformer")
+    found = sheets.notes([Group("one", [one]), Group("two", [two]), Group("three", [three])], [], {})
+    assert found == ["DIFFERS: model.cell (one: lstm, two: gru)"]
 
 
 @pytest.mark.parametrize(
@@ -245,14 +254,14 @@ def test_settings_that_differ_between_models_are_told_but_for_the_model_s_own(tm
     [
         ({"code_version": "0ther"}, "DIFFERS: code version (0c0de0: 2 runs, 0ther: 1 runs)"),
         ({"code_version": ""}, "DIFFERS: code version (0c0de0: 2 runs, unknown: 1 runs)"),
+        ({"machine": {**MACHINE, "threads": 2}}, "DIFFERS: threads (1: 2 runs, 2: 1 runs)"),
         (
-            {"machine": {"processor": "abacus", "threads": 2}},
-            "DIFFERS: threads (1: 2 runs, 2: 1 runs)",
-        ),
-        (
-            {"machine": {"processor": "slide rule", "threads": 1}},
+            {"machine": {**MACHINE, "processor": "slide rule"}},
             "DIFFERS: processor (abacus: 2 runs, slide rule: 1 runs)",
         ),
+        ({"machine": {**MACHINE, "device": "cuda"}}, "DIFFERS: device (cpu: 2 runs, cuda: 1 runs)"),
+        ({"machine": {**MACHINE, "torch": "2.8"}}, "DIFFERS: torch (2.9: 2 runs, 2.8: 1 runs)"),
+        ({"machine": {**MACHINE, "python": "3.11"}}, "DIFFERS: python (3.12: 2 runs, 3.11: 1 runs)"),
         ({"split": "validation"}, "DIFFERS: split (test: 2 runs, validation: 1 runs)"),
         ({"data_digest": "0ther"}, "DIFFERS: runs of seed 6 did not see the same strings"),
     ],
@@ -260,8 +269,8 @@ def test_settings_that_differ_between_models_are_told_but_for_the_model_s_own(tm
 def test_code_machine_and_strings_that_differ_are_told(
     tmp_path: Path, change: dict[str, object], note: str
 ) -> None:
-    one = [run(tmp_path / "a", "model=rnn", seed=4), run(tmp_path / "b", "model=rnn", seed=6)]
-    two = [run(tmp_path / "c", "model=transformer", seed=6, **change)]
+    one = [run(tmp_path / "a", seed=4), run(tmp_path / "b", seed=6)]
+    two = [run(tmp_path / "c", seed=6, **change)]
     assert sheets.notes([Group("one", one), Group("two", two)], [], {"one": [4, 6], "two": [6]}) == [note]
 
 
