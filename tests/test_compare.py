@@ -47,6 +47,7 @@ TINY = {
 SMALL = [
     "experiment=smoke",
     "train.steps=6",
+    "train.learning_rate=0.003",
     "train.validate_every=3",
     "train.save_every=5",
     "model.dropout=0.5",
@@ -381,7 +382,7 @@ def test_among_runs_that_exist_the_baseline_is_one_of_their_names_or_the_last(
     there = f"runs=[{only(finished[0])}]"
     assert compare.run(plan(there), here / "one", False) == 0
     assert table(here / "one", "Exact match at length 8")["transformer"]["difference"] == "baseline"
-    with pytest.raises(ConfigError, match="^baseline = tiny: must be one of rnn, transformer$"):
+    with pytest.raises(ConfigError, match=r"^baseline = tiny: must be one of rnn, transformer$"):
         compare.run(plan(there, "baseline=tiny"), here / "two", False)
 
 
@@ -412,7 +413,7 @@ def test_a_folder_without_runs_is_refused_and_leaves_nothing(
         (["seeds=[0,0]", "baseline=x"], ["2 problems", "seeds = 0: every seed counts once", "baseline = x"]),
         (
             ["models=[rnn]", "seeds=0,1"],
-            ["seeds = 0,1: several values are a sweep: add -m, or put a list in brackets"],
+            ["seeds = 0,1: several values are a sweep: put a list in brackets"],
         ),
     ],
 )

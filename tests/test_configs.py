@@ -69,7 +69,7 @@ def test_every_experiment_for_comparing_is_a_sound_plan(name: str) -> None:
     typed = launcher.Typed("compare", (f"experiment={name}",))
     plan = comparison.plan(typed.compose(), typed)
     assert len(plan.entries) >= 3
-    assert len(plan.settings.seeds) >= 2
+    assert plan.settings.seeds
 
 
 @pytest.mark.parametrize("choice", choices("tuned"))

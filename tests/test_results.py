@@ -165,6 +165,22 @@ def test_runs_that_cannot_be_read_do_not_keep_the_others_out(tmp_path: Path) -> 
     assert sentence.startswith(f"NOT COUNTED: {folders[1] / 'config.yaml'}: not readable as yaml")
 
 
+@pytest.mark.parametrize("content", [b"1\n", b"null\n", b"[2]\n", b'{"val/exact_match": 0.5}\n'])
+def test_lines_that_are_none_of_ours_are_left_out(tmp_path: Path, content: bytes) -> None:
+    folder = write_run(tmp_path / "run", validations=[(20, 0.25, 1.5)])
+    with (folder / "metrics.jsonl").open("ab") as file:
+        file.write(content)
+    assert [line["step"] for line in results.read(folder).history] == [20]
+
+
+def test_a_finished_run_without_results_is_refused_by_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", exact_match=None)
+    (folder / "summary.json").write_text('{"status": "finished"}')
+    with pytest.raises(ConfigError) as caught:
+        results.read(folder)
+    assert str(caught.value) == f"{folder / 'summary.json'}: says finished, but has no results"
+
+
 def test_a_run_of_another_version_with_settings_unknown_now_is_read(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     raw = config.read(folder / "config.yaml")

@@ -1,5 +1,6 @@
 """The tables and the notes of a comparison: what is in them. `terminal.py` shows them, `compare.py` writes them."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -183,7 +184,8 @@ def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[st
             f"{kept} of {len(runs)} runs were there already, with the same configuration and code: reused."
         )
     for key, values in differing({group.name: group.results[0].raw for group in groups}).items():
-        shared = not key.startswith("model.") or sum(value is not None for value in values.values()) > 1
+        own = {json.dumps(value) for value in values.values() if value is not None}
+        shared = not key.startswith("model.") or len(own) > 1  # a setting that only some models have is their own
         if shared and key not in ("seed", "model._target_", "model.d_model") and not key.startswith(LOGGING):
             listed = ", ".join(f"{name}: {value}" for name, value in values.items() if value is not None)
             found.append(f"DIFFERS: {key} ({listed})")
