@@ -163,11 +163,10 @@ def test_all_tables_are_there_in_order(groups: list[Group]) -> None:
 
 
 def test_markdown_is_well_formed_whatever_the_cells_hold() -> None:
-    text = Sheet(
-        "A title", ["model", "x", "y"], [["a|b", "1", "2"], ["c", "3", "4"]], "* a note\nof two"
-    ).markdown()
-    assert text == (
-        "**A title**\n\n| model | x | y |\n| --- | --: | --: |\n| a\\|b | 1 | 2 |\n| c | 3 | 4 |\n\n\\* a note  \nof two\n"
+    table = Sheet("A title", ["model", "x", "y"], [["a|b", "1", "2"], ["c", "3", "4"]], "* a note\nof two")
+    assert table.markdown() == (
+        "**A title**\n\n| model | x | y |\n| --- | --: | --: |\n| a\\|b | 1 | 2 |\n| c | 3 | 4 |\n\n"
+        "\\* a note  \nof two\n"
     )
 
 
