@@ -37,7 +37,7 @@ format: .venv/installed-dev ## format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-benchmark: .venv/installed ## time our training step against nn.Transformer
+benchmark: .venv/installed ## time our training steps against those of torch
 	@$(BIN)/python scripts/benchmark.py $(ARGS)
 
 clean: ## remove the environment and caches; runs stay

@@ -1,4 +1,4 @@
-"""Time our training step against nn.Transformer: `python scripts/benchmark.py --help`."""
+"""Time our training steps against those of torch: `python scripts/benchmark.py --help`."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ def positive(text: str) -> int:
 def main() -> int:
     """Measure, print a table, and write what was measured if asked to."""
     parser = argparse.ArgumentParser(
-        description="Time our training step against nn.Transformer, on the CPU.",
+        description="Time our training steps against those of torch, on the CPU.",
         epilog="Other programs disturb the threads; OMP_NUM_THREADS=1 before the command gives steadier ratios.",
     )
     parser.add_argument("--rounds", type=positive, default=15, help="timed rounds (default %(default)s)")

@@ -141,6 +141,9 @@ def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
     assert f"{step['ours']:.0f} against {step['theirs']:.0f} ms" in text
     assert f"{maps['ratio']:.2f} times as long" in text
     assert step["ratio"] <= 1.0
+    rnn = rows["rnn training step"]
+    assert f"{rnn['ratio']:.2f} of the time of a bare loop around `nn.GRU` ({rnn['ratio_min']:.2f} to" in text
+    assert rnn["ratio"] <= 1.1
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
