@@ -31,7 +31,7 @@ def test_the_defaults_reach_exact_match_1_at_every_trained_length(tmp_path: Path
 
 @pytest.mark.parametrize(("model", "task"), [("rnn_luong", "copy"), ("rnn_bahdanau", "reverse")])
 def test_rnns_with_attention_learn_the_longest_trained_length(tmp_path: Path, model: str, task: str) -> None:
-    arguments = [f"task={task}", f"model={model}", "train.steps=1500", f"hydra.run.dir={tmp_path}/run"]
+    arguments = [f"task={task}", f"model={model}", "train.steps=750", f"hydra.run.dir={tmp_path}/run"]
     assert command_line.launch(experiment.run, "train", arguments) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["exact_match"]["20"] >= 0.95
