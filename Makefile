@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -20,10 +21,10 @@ compare-quick: .venv/installed ## the same in small, in a minute or two
 	@$(BIN)/python scripts/compare.py experiment=compare_quick $(ARGS)
 
 test: .venv/installed-dev ## set up, then run the fast tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-all: .venv/installed-dev ## run all tests, minutes of training and the browser included
-	@$(BIN)/python -m pytest -m '' $(ARGS)
+	@$(PYTEST) -m '' $(ARGS)
 
 board: .venv/installed ## open TensorBoard on all runs
 	@$(BIN)/tensorboard --logdir runs --samples_per_plugin images=500 $(ARGS)

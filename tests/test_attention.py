@@ -610,3 +610,88 @@ def test_the_layer_under_autocast_is_close_to_float32_and_hides_exactly(kind: st
     assert_close(maps["attention"].sum(-1), torch.ones(maps["attention"].shape[:-1]), 1e-2)
     if case.mask is not None:
         assert bool((maps["attention"].masked_select(~case.mask) == 0).all())
+
+
+# ------------------------------------------------------------------------------------------------ the change
+
+
+def aimed(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Head h of query t looks at key (h + 2 t) mod 7 alone, whatever the weights were."""
+    heads, queries = torch.arange(HEADS)[:, None], torch.arange(weights.shape[2])[None]
+    return F.one_hot((heads + 2 * queries) % KEY, KEY).to(weights.dtype).expand_as(weights)
+
+
+def test_a_layer_starts_without_a_change_and_knows_its_place_and_heads() -> None:
+    layer = make_layer(place="cross/layer1")
+    assert layer.change is None
+    assert (layer.place, layer.num_heads) == ("cross/layer1", HEADS)
+
+
+@every_kind
+def test_without_a_change_the_fused_kernel_runs_and_its_context_is_used_bit_for_bit(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make_case(kind)
+    x, memory = make_inputs(case.query.shape[2])
+    layer = make_layer()
+    keys_values = layer.keys_values(memory, Positions(D_MODEL, HEADS), torch.arange(KEY))
+    query = layer.split_heads(layer.query_projection(x))
+    context = attend_fused(query, *keys_values, case.mask, case.bias)
+    expected = layer.output_projection(context.transpose(1, 2).reshape(BATCH, -1, D_MODEL))
+    layer.change = aimed
+    assert not torch.allclose(look(layer, x, memory, case), expected)
+    layer.change = None
+    with monkeypatch.context() as patched:
+        patched.setattr("lookback.attention.attend", None)  # whoever calls it fails
+        assert torch.equal(look(layer, x, memory, case), expected)
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["fused", "watched"])
+def test_a_change_is_what_the_output_is_made_of_and_what_the_map_shows(watched: bool) -> None:
+    layer = make_layer()
+    x, memory = make_inputs()
+    layer.change = aimed
+    maps: Maps | None = {} if watched else None
+    output = look(layer, x, memory, maps=maps)
+    value = layer.value_projection(memory)
+    for query in range(QUERY):
+        parts = [value[:, (head + 2 * query) % KEY, head * WIDTH : (head + 1) * WIDTH] for head in range(HEADS)]
+        assert_close(output[:, query], layer.output_projection(torch.cat(parts, dim=-1)), 1e-12)
+    if maps is not None:
+        assert torch.equal(maps["attention"], aimed(maps["attention"], None))
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["fused", "watched"])
+@every_kind
+def test_a_change_is_given_the_weights_and_the_mask_and_one_that_changes_nothing_changes_nothing(
+    kind: str, watched: bool
+) -> None:
+    case = make_case(kind)
+    x, memory = make_inputs(case.query.shape[2])
+    layer = make_layer()
+    maps: Maps = {}
+    expected = look(layer, x, memory, case, maps)
+    given: list[tuple[Tensor, Tensor | None]] = []
+
+    def listen(weights: Tensor, mask: Tensor | None) -> Tensor:
+        given.append((weights, mask))
+        return weights
+
+    layer.change = listen
+    assert_close(look(layer, x, memory, case, {} if watched else None), expected, 1e-12)
+    [(weights, mask)] = given
+    assert torch.equal(weights, maps["attention"])
+    assert mask is case.mask
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["nothing", "bias and padding"])
+def test_a_change_works_under_autocast_and_keeps_the_dtype(kind: str, dtype: torch.dtype) -> None:
+    case = make_case(kind, torch.float32)
+    x, memory = make_inputs(dtype=torch.float32)
+    layer = make_layer(torch.float32)
+    layer.change = aimed
+    with torch.autocast("cpu", dtype):
+        output = look(layer, x, memory, case)
+    assert output.dtype == dtype
+    assert bool(((output - look(layer, x, memory, case)).abs() < 0.2).all())

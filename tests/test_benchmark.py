@@ -14,14 +14,16 @@ from rich.console import Console
 from torch import Tensor
 
 from lookback import attention, benchmark, config, session
-from lookback.benchmark import Report, Row, measure
+from lookback.benchmark import Report, measure
 from lookback.data import Batch, DataSettings, train_batch
 from lookback.launcher import compose
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
+from lookback.observer import Observer
 from lookback.peers import BareRnn, TorchTransformer
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
+from lookback.timing import Row, alternate
 from lookback.tokens import PAD
 from lookback.train import Trainer
 
@@ -53,7 +55,7 @@ def test_a_row_takes_the_median_of_the_rounds_ratios_and_not_the_ratio_of_median
 
 def test_rounds_alternate_after_an_untimed_round_of_each() -> None:
     done: list[str] = []
-    seconds = benchmark.alternate(lambda: done.append("ours"), lambda: done.append("theirs"), rounds=3)
+    seconds = alternate(lambda: done.append("ours"), lambda: done.append("theirs"), rounds=3)
     assert done == ["ours", "theirs"] * 4
     assert len(seconds) == 3
     assert all(value > 0 for pair in seconds for value in pair)
@@ -70,7 +72,7 @@ def test_seconds_go_to_the_side_that_spent_them(monkeypatch: pytest.MonkeyPatch)
         return spend
 
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    assert benchmark.alternate(work(0.5), work(2.0), rounds=2) == [(0.5, 2.0), (0.5, 2.0)]
+    assert alternate(work(0.5), work(2.0), rounds=2) == [(0.5, 2.0), (0.5, 2.0)]
 
 
 def test_every_row_of_a_report_has_all_rounds_and_their_sums(report: Report) -> None:
@@ -83,6 +85,7 @@ def test_every_row_of_a_report_has_all_rounds_and_their_sums(report: Report) -> 
         ("rnn target tokens", "per second", f"bare nn.{cell}", ROUNDS),
         ("rnn loss of first step", "nats", f"bare nn.{cell}", 1),
         ("forward pass with maps", "ms", "without maps", ROUNDS),
+        ("training step, watched", "ms", "nobody watches", ROUNDS),
     ]
     for found in report.rows:
         ratios = [ours / theirs for ours, theirs in found.rounds]
@@ -190,6 +193,30 @@ def test_only_ours_of_the_maps_row_runs_the_formula(monkeypatch: pytest.MonkeyPa
     measure(1, STEPS, SMALL)
     attentions = 6 * STEPS  # two in the encoder's layers, four in the decoder's
     assert calls == (["attend"] * attentions + ["attend_fused"] * attentions) * 2
+
+
+def test_what_watching_costs_is_its_share_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds of scores, pictures and weights each, at cadences of 4, 5 and 20 steps; two seconds a step."""
+    now = 0.0
+
+    def spend(amount: float) -> Callable[..., None]:
+        def work(*arguments: object) -> None:
+            nonlocal now
+            now += amount
+
+        return work
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    monkeypatch.setattr(Observer, "measure", spend(10.0))
+    monkeypatch.setattr(Observer, "draw", spend(10.0))
+    monkeypatch.setattr(session, "keep_weights", spend(10.0))
+    monkeypatch.setattr(benchmark, "advance", lambda trainer, batches, steps: spend(2.0 * steps)())
+    monkeypatch.setattr(benchmark, "SECTIONS", (benchmark.watching,))
+    cadences = ["board.alignment_every=4", "board.images_every=5", "board.snapshots_every=20"]
+    [found] = measure(2, 3, [*SMALL, *cadences]).rows
+    assert found.rounds == [(2000.0 + 2500.0 + 2000.0 + 500.0, 2000.0)] * 2
+    [off] = measure(1, 3, [*SMALL, *(f"{text.partition('=')[0]}=0" for text in cadences)]).rows
+    assert off.ratio == 1.0
 
 
 def test_the_report_says_on_what_machine_and_with_which_settings(report: Report) -> None:

@@ -8,15 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import train
-from lookback import experiment
-from lookback.board import Board, Probe, board_arguments, clearest_head, make_probe
+from lookback.board import Board, board_arguments
 from lookback.evaluate import Example
-from lookback.figures import Panel
-from lookback.tasks.reverse import Reverse
+from lookback.figures import CELL, COLOURS, OUTLINE, OUTLINE_WIDTH, Panel, Picture, level
 
 SMALL = 20_000_000
 
@@ -43,15 +42,35 @@ def test_every_layer_and_head_has_all_its_images(tiny_run: Path) -> None:
         for layer in range(2)
         for head in range(3)
     }
-    assert set(read.Tags()["images"]) == tags
-    for tag in tags:
+    sheets = {f"attention_sheets/{tag.split('/')[1]}/{tag.split('/')[2]}" for tag in tags}
+    assert set(read.Tags()["images"]) == tags | sheets | {"film"}
+    for tag in tags | sheets:
         assert [image.step for image in read.Images(tag)] == [5, 10, 15, 20, 24]
+    assert [image.step for image in read.Images("film")] == [24]
+
+
+def test_every_head_is_measured_at_its_cadence(tiny_run: Path) -> None:
+    read = events(tiny_run)
+    for layer in range(2):
+        for head in range(3):
+            tags = [f"alignment/cross/layer{layer}/head{head}/{name}" for name in ("weight", "largest", "entropy")]
+            tags += [
+                f"alignment/{kind}/layer{layer}/head{head}/entropy" for kind in ("encoder_self", "decoder_self")
+            ]
+            for tag in tags:
+                assert [point.step for point in read.Scalars(tag)] == [10, 20, 24]
+    assert sum(tag.startswith("alignment/") for tag in read.Tags()["scalars"]) == 2 * 3 * 5
+
+
+def test_wrong_outputs_are_on_the_board_when_training_has_ended(tiny_run: Path) -> None:
+    [found] = events(tiny_run).Tensors("failures/text_summary")
+    assert found.step == 24
+    assert "stopped early" in found.tensor_proto.string_val[0].decode()
 
 
 def test_an_image_is_a_picture_of_the_frame_of_its_kind(tiny_run: Path) -> None:
     read = events(tiny_run)
     picture = Image.open(io.BytesIO(read.Images("attention/cross/layer1/head2")[0].encoded_image_string))
-    assert picture.mode == "RGB"
     assert picture.width > picture.height > 100  # two probes side by side
 
 
@@ -118,94 +137,82 @@ def test_the_printed_command_shows_every_image() -> None:
     assert board_arguments("runs") == "--logdir runs --samples_per_plugin images=500"
 
 
-def test_a_probe_is_a_fixed_string_with_its_symbols() -> None:
-    one, two = (make_probe(Reverse(alphabet_size=26), 4) for _ in range(2))
-    assert one.read == two.read
-    assert one.read[0] == "<bos>"
-    assert one.read[-1] == one.written[-1] == "<eos>"
-    assert one.written[:-1] == one.read[-2:0:-1]
-    assert one.alignment is not None
-    assert [one.read[place] for place in one.alignment] == one.written[:-1]
-
-
-def test_maps_of_a_probe_have_a_row_a_query_and_sum_to_one(tiny_run: Path) -> None:
-    task, model = experiment.load(tiny_run)
-    model.train()  # dropout 0.5: maps must not show it
-    maps = make_probe(task, 4).watch(model)
-    assert maps["encoder_self/layer0"].shape == (3, 6, 6)
-    assert maps["decoder_self/layer1"].shape == (3, 5, 5)
-    assert maps["cross/layer0"].shape == (3, 5, 6)
-    for weights in maps.values():
-        assert np.allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
-        assert weights.min() >= 0
-    assert (np.triu(maps["decoder_self/layer0"], k=1) == 0).all()
-
-
-def test_the_clearest_head_is_the_one_that_looks_where_the_answer_stands() -> None:
-    maps = {
-        "encoder_self/layer0": np.ones((1, 3, 3)),
-        "cross/layer0": np.array([[[0.1, 0.7, 0.2], [0.1, 0.8, 0.1]], [[0.6, 0.2, 0.2], [0.2, 0.2, 0.6]]]),
-    }
-    for alignment, wanted in ((np.array([2, 0]), (1, 0.2)), (np.array([1, 1]), (0, 0.75)), (None, (0, 0.75))):
-        found = clearest_head(maps, alignment)
-        assert found is not None
-        assert found[:2] == ("cross/layer0", wanted[0])
-        assert found[2] == pytest.approx(wanted[1])
-    assert clearest_head({"encoder_self/layer0": np.ones((1, 3, 3))}, None) is None
-
-
-def test_a_run_leaves_its_maps_as_pictures_and_arrays(tiny_run: Path) -> None:
-    folder = tiny_run / "attention"
-    names = sorted(path.name for path in folder.glob("*.png"))
-    assert len(names) == 2 * 3 * 2  # probes, kinds, layers
-    with np.load(folder / "maps.npz") as arrays:
-        assert arrays["probe0/cross/layer1"].shape == (3, 4, 5)
-        assert arrays["probe1/read"].tolist()[0] == "<bos>"
-
-
-def test_each_kind_of_map_names_its_rows_and_columns() -> None:
-    probe = Probe(make_probe(Reverse(alphabet_size=26), 2).batch, list("^ab$"), list("ba$"), None)
-    panels = {kind: probe.panel(f"{kind}/layer0") for kind in ("encoder_self", "decoder_self", "cross")}
-    assert {kind: ("".join(panel.rows), list(panel.columns)) for kind, panel in panels.items()} == {
-        "encoder_self": ("^ab$", list("^ab$")),
-        "decoder_self": ("ba$", ["<bos>", "b", "a"]),
-        "cross": ("ba$", list("^ab$")),
-    }
-    assert (panels["cross"].row_axis, panels["cross"].column_axis) == (
-        "symbol being written",
-        "symbol of the source",
-    )
-    assert panels["encoder_self"].row_axis == "symbol that looks"
-    assert panels["decoder_self"].column_axis == "symbol written before"
-
-
 class HandMade:
-    """A probe whose maps are given."""
+    """A probe of a given name: the frames of its maps are 2 by 3."""
 
-    def watch(self, model: object) -> dict[str, Any]:
-        dark, bright = np.zeros((2, 3)), np.ones((2, 3))
-        return {"cross/layer0": np.stack([dark, bright, np.eye(2, 3)])}
+    def panel(self, place: str, title: str = "t") -> Panel:
+        return Panel(title, ["p", "q"], ["a", "b", "c"], "rows", "columns", [(0, 1)])
 
-    def panel(self, place: str) -> Panel:
-        return Panel("t", ["p", "q"], ["a", "b", "c"], "rows", "columns")
+
+DARK, BRIGHT = np.zeros((2, 3)), np.ones((2, 3))
+MAPS = {"cross/layer0": np.stack([DARK, BRIGHT, np.eye(2, 3)])}
+
+
+def log_attention(folder: Path, steps: range) -> None:
+    with Board(folder, 0) as board:
+        for step in steps:
+            board.attention(step, cast(Any, [HandMade()]), cast(Any, [MAPS]))
+
+
+def picture(image: Any) -> NDArray[np.uint8]:
+    return np.asarray(Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB"))
+
+
+def cell(drawn: NDArray[np.uint8], panel: int, row: int, column: int) -> list[int]:
+    """The colour in the middle of a cell. Cells are found by the outline of cell (0, 1) in each panel."""
+    ys, xs = np.nonzero((drawn == OUTLINE).all(axis=-1))
+    lefts = [x for x in np.unique(xs) if x - 1 not in xs and x - CELL + OUTLINE_WIDTH - 1 not in xs]
+    top, left = ys.min(), lefts[panel]
+    found: list[int] = drawn[top + row * CELL + CELL // 2, left + (column - 1) * CELL + CELL // 2].tolist()
+    return found
 
 
 def test_each_head_has_its_own_map_in_its_own_image(tmp_path: Path) -> None:
-    with Board(tmp_path, 0) as board:
-        board.attention(7, cast(Any, None), cast(Any, [HandMade()]))
-    read, sums = events(tmp_path), []
+    log_attention(tmp_path, range(7, 8))
+    read = events(tmp_path)
     for head in range(3):
         [image] = read.Images(f"attention/cross/layer0/head{head}")
         assert image.step == 7
-        sums.append(np.asarray(Image.open(io.BytesIO(image.encoded_image_string))).astype(float).sum())
-    assert sums[0] < sums[2] < sums[1]
+        drawn = picture(image)
+        for row in range(2):
+            for column in range(3):
+                weight = MAPS["cross/layer0"][head, row, column]
+                assert cell(drawn, 0, row, column) == COLOURS[level(weight)].tolist()
+
+
+def test_a_contact_sheet_shows_all_heads_of_a_layer_in_order(tmp_path: Path) -> None:
+    log_attention(tmp_path, range(7, 8))
+    [image] = events(tmp_path).Images("attention_sheets/cross/layer0")
+    drawn = picture(image)
+    for head in range(3):
+        assert cell(drawn, head, 1, 1) == COLOURS[level(MAPS["cross/layer0"][head, 1, 1])].tolist()
+        assert cell(drawn, head, 1, 2) == COLOURS[level(MAPS["cross/layer0"][head, 1, 2])].tolist()
 
 
 def test_twenty_five_images_a_tag_are_all_in_the_file(tmp_path: Path) -> None:
-    with Board(tmp_path, 0) as board:
-        for step in range(1, 26):
-            board.attention(step, cast(Any, None), cast(Any, [HandMade()]))
+    log_attention(tmp_path, range(1, 26))
     assert [image.step for image in events(tmp_path).Images("attention/cross/layer0/head1")] == list(range(1, 26))
+
+
+def test_probes_stand_side_by_side(tmp_path: Path) -> None:
+    with Board(tmp_path, 0) as board:
+        maps = [{"cross/layer0": DARK[None]}, {"cross/layer0": BRIGHT[None]}]
+        board.attention(3, cast(Any, [HandMade(), HandMade()]), cast(Any, maps))
+    [image] = events(tmp_path).Images("attention/cross/layer0/head0")
+    assert cell(picture(image), 0, 1, 1) == COLOURS[0].tolist()
+    assert cell(picture(image), 1, 1, 1) == COLOURS[-1].tolist()
+
+
+def test_a_film_and_a_table_of_failures_are_on_the_board(tmp_path: Path) -> None:
+    drawn = Picture(np.arange(2 * 4, dtype=np.uint8).reshape(2, 4) * 30)
+    with Board(tmp_path, 0) as board:
+        board.film(9, drawn)
+        board.failures(9, "| kind | 5 |")
+    read = events(tmp_path)
+    assert read.Images("film")[0].step == 9
+    assert np.array_equal(picture(read.Images("film")[0]), drawn.rgb())
+    assert (read.Images("film")[0].height, read.Images("film")[0].width) == (2, 4)
+    assert read.Tensors("failures/text_summary")[0].tensor_proto.string_val[0].decode() == "| kind | 5 |"
 
 
 def test_a_result_is_never_logged_twice_at_one_step(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line: what a person types is checked before anything is made."""
 
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -207,58 +208,54 @@ def test_a_folder_with_a_run_is_not_written_over(tiny_run: Path, capsys: pytest.
     assert {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")} == before
 
 
-def script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", str(SCRIPT), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+def script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the script in this process; the exit code."""
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
-def test_help_teaches_with_examples_choices_and_settings(here: Path) -> None:
-    done = script("--help", cwd=here)
-    assert done.returncode == 0
+def test_help_teaches_with_examples_choices_and_settings(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script(monkeypatch, "--help") == 0
+    shown = capsys.readouterr().out
     for part in (
         "python scripts/train.py task=copy seed=1",
         "model/positions: alibi, learned",
         "d_model: 64",
         "-m",
     ):
-        assert part in done.stdout
+        assert part in shown
     assert list(here.iterdir()) == []
 
 
-def test_the_script_exits_with_2_and_one_line_for_a_wrong_key(here: Path) -> None:
-    done = script("model.d_modle=64", cwd=here)
-    assert done.returncode == 2
-    assert done.stderr == "lookback: model.d_modle = 64: no such key; the nearest is model.d_model\n"
-    assert done.stdout == ""
+def test_the_script_exits_with_2_and_one_line_for_a_wrong_key(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script(monkeypatch, "model.d_modle=64") == 2
+    shown = capsys.readouterr()
+    assert shown.err == "lookback: model.d_modle = 64: no such key; the nearest is model.d_model\n"
+    assert shown.out == ""
     assert list(here.iterdir()) == []
 
 
-def test_the_script_trains_from_any_folder_without_a_warning(here: Path) -> None:
-    done = script(*TINY, "train.steps=2", "hydra.run.dir=out", cwd=here)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert (here / "out" / "summary.json").exists()
-    assert [path.name for path in here.iterdir()] == ["out"]
-    assert "--samples_per_plugin images=500" in done.stdout
-
-
-def test_an_ascii_terminal_does_not_end_a_run(here: Path) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C"}
+def test_the_script_trains_from_any_folder_in_an_ascii_terminal_without_a_warning(here: Path) -> None:
+    arguments = [*TINY, "model.num_layers=1", "board.probe_lengths=[3]", "train.steps=2", "hydra.run.dir=out"]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *TINY, "train.steps=2", "hydra.run.dir=out"],
+        [sys.executable, "-W", "error::UserWarning", str(SCRIPT), *arguments],
         cwd=here,
-        env=environment,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C"},
         capture_output=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    done.stdout.decode("ascii")
+    assert done.stderr == b""
+    assert (here / "out" / "summary.json").exists()
+    assert [path.name for path in here.iterdir()] == ["out"]
+    assert "--samples_per_plugin images=500" in done.stdout.decode("ascii")
 
 
 def test_the_experiment_is_what_the_script_calls() -> None:

@@ -96,6 +96,25 @@ def test_the_example_is_the_first_wrong_one() -> None:
     assert not row.example.right
 
 
+def test_every_wrong_output_is_kept_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, settings = Reverse(alphabet_size=3), replace(SETTINGS, strings=40)
+    monkeypatch.setattr("lookback.evaluate.CHUNK_TOKENS", 7 * (5 + 2))  # seven strings at a time
+    row = evaluate_length(Copier(), task, settings, 5)
+    sources = [task.source_vocabulary.decode(source.tolist()) for source in held_out(task, 5, 40, "test")]
+    wrong = [source for source in sources if source != source[::-1]]  # a palindrome copied is reversed
+    assert 0 < len(wrong) < len(sources)
+    assert [shown.source for shown in row.failures] == [shown.wrote for shown in row.failures] == wrong
+    assert row.example == row.failures[0]
+    assert row.exact_match == pytest.approx(1 - len(wrong) / 40)
+
+
+def test_where_nothing_is_wrong_the_first_output_is_shown_and_no_failure_kept() -> None:
+    task = Copy(alphabet_size=26)
+    row = evaluate_length(Copier(), task, SETTINGS, 6)
+    assert row.failures == []
+    assert row.example.source == task.source_vocabulary.decode(held_out(task, 6, 9, "test")[0].tolist())
+
+
 def test_the_same_strings_are_used_whatever_the_random_state() -> None:
     texts = []
     for seed in (1, 2):

@@ -57,8 +57,57 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals =
 
 def test_the_run_folder_holds_what_the_design_says(tiny_run: Path) -> None:
     names = {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name}
-    assert names == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "attention"}
-    assert {path.name for path in (tiny_run / "checkpoints").iterdir()} == {"best.pt", "last.pt"}
+    assert names == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "attention", "failures"}
+    assert {path.name for path in (tiny_run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "steps"}
+    assert session.snapshots(tiny_run) == [0, 24]
+    assert {path.name for path in (tiny_run / "failures").iterdir()} == {"failures.md", "failures.jsonl"}
+
+
+def test_weights_of_a_step_are_those_that_the_run_had_there(tiny_run: Path) -> None:
+    last = checkpoint.load(session.checkpoint_path(tiny_run, "last"))["model"]
+    _, kept = experiment.load(tiny_run, 24)
+    assert all(torch.equal(value, last[name]) for name, value in kept.state_dict().items())
+    _, first = session.build(config.build(config.read(tiny_run / "config.yaml")))
+    _, kept = experiment.load(tiny_run, 0)
+    assert all(torch.equal(value, first.state_dict()[name]) for name, value in kept.state_dict().items())
+
+
+def test_what_was_kept_after_the_step_that_is_resumed_from_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 15)
+        assert train(folder, "board.snapshots_every=6") == 130
+    later = folder / "attention" / "logged" / "00000017.npz"
+    for path in (session.checkpoint_path(folder, 17), later):  # of a longer training that was killed
+        path.write_bytes(b"")
+    assert session.snapshots(folder) == [0, 6, 12, 17]
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}"]) == 0
+    assert session.snapshots(folder) == [0, 6, 12, 18, 24]
+    assert not later.exists()
+
+
+def test_a_run_full_of_pictures_needs_no_display_and_leaves_pyplot_alone(tmp_path: Path) -> None:
+    typed = [*TINY, "train.steps=3", "board.images_every=1", f"hydra.run.dir={tmp_path / 'run'}"]
+    code = (
+        "import sys, matplotlib\n"
+        "before = matplotlib.rcParams._get_backend_or_none()\n"
+        "from lookback import command_line, experiment\n"
+        f"assert command_line.launch(experiment.run, 'train', {typed!r}) == 0\n"
+        "assert matplotlib.rcParams._get_backend_or_none() == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    environment = {**os.environ, "MPLBACKEND": "TkAgg", "DISPLAY": "localhost:64"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-W", "error::UserWarning", "-c", code],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"no picture" not in done.stdout
+    assert len(list((tmp_path / "run" / "attention" / "logged").iterdir())) == 3
 
 
 def test_the_summary_has_every_entry(tiny_run: Path) -> None:

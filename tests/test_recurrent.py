@@ -340,6 +340,49 @@ def test_weights_by_pencil() -> None:
     torch.testing.assert_close(context, torch.tensor([[[0.75 * math.log(3.0), 2.0]]]))
 
 
+def test_a_change_is_what_the_context_is_made_of_and_what_is_shown() -> None:
+    states = torch.randn(3, 6, D_MODEL).double()
+    memory = Memory(states, torch.tensor([2, 6, 4]))
+    query = torch.randn(3, 5, D_MODEL).double()
+    look_back = LookBack(Dot(D_MODEL))
+    assert look_back.change is None
+    assert (look_back.place, look_back.num_heads) == ("cross/layer0", 1)
+    context, weights = look_back(query, states, memory)
+    given: list[tuple[Tensor, Tensor | None]] = []
+
+    def aimed(found: Tensor, mask: Tensor | None) -> Tensor:
+        given.append((found, mask))
+        return nn.functional.one_hot(torch.tensor([1, 0, 0, 1, 1]), 6).double().expand_as(found)
+
+    look_back.change = aimed
+    changed, shown = look_back(query, states, memory)
+    torch.testing.assert_close(changed, states[:, [1, 0, 0, 1, 1]], rtol=0, atol=0)
+    assert shown.shape == (3, 1, 5, 6)
+    assert shown.argmax(dim=-1)[:, 0].tolist() == [[1, 0, 0, 1, 1]] * 3
+    [(found, mask)] = given
+    torch.testing.assert_close(found, weights, rtol=0, atol=0)
+    assert mask is not None
+    assert mask[:, 0, 0].tolist() == [[True] * 2 + [False] * 4, [True] * 6, [True] * 4 + [False] * 2]
+
+    look_back.change = None
+    torch.testing.assert_close(look_back(query, states, memory)[0], context, rtol=0, atol=0)
+
+
+@looks_back
+@torch.no_grad()
+def test_a_change_reaches_the_logits_in_one_pass_and_in_steps(kind: str) -> None:
+    model = recurrent(kind)
+    source, target = source_and_target()
+    before = model(source, LENGTHS, target)
+    [layer] = [module for module in model.modules() if isinstance(module, LookBack)]
+    layer.change = lambda weights, mask: weights.flip(-1)
+    after = model(source, LENGTHS, target)
+    assert not torch.allclose(after, before)
+    state = model.start(model.encode(source, LENGTHS), 11)
+    steps = torch.stack([model.step(target[:, place], state) for place in range(11)], dim=1)
+    torch.testing.assert_close(steps, after, rtol=0, atol=1e-10)
+
+
 @every_model
 @every_cell
 @every_depth

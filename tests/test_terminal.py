@@ -2,17 +2,15 @@
 
 import io
 import re
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from lookback import terminal
-from lookback.board import Probe, make_probe
 from lookback.evaluate import Example, LengthScore, Validation
-from lookback.tasks.reverse import Reverse
 from lookback.train import StepRecord
 
 RIGHT = Example(list("abc"), list("cba"), list("cba"), True)
@@ -24,7 +22,7 @@ def console(encoding: str = "utf-8", *, live: bool = False) -> tuple[Console, io
     return Console(file=file, width=80, force_terminal=live, highlight=False), stream
 
 
-def score(length: int, **changes: float | bool) -> LengthScore:
+def score(length: int, **changes: float | bool | list[Example]) -> LengthScore:
     values = {
         "held_out": True,
         "exact_match": 0.5,
@@ -100,29 +98,6 @@ def test_progress_on_a_terminal_shows_loss_accuracy_speed_and_time_left() -> Non
     assert re.search(r"50/100 .*loss 1\.2500  token accuracy 0\.500  123,457 tokens/s (--:--|\d\d:\d\d)", last)
 
 
-def probe() -> Probe:
-    return make_probe(Reverse(alphabet_size=26), 3)
-
-
-def test_the_map_in_the_terminal_is_darkest_where_the_weight_is() -> None:
-    out, _ = console()
-    weights = np.full((4, 5), 0.01)
-    weights[[0, 1, 2, 3], [3, 2, 1, 4]] = 0.96
-    lines = terminal.heatmap(out, probe(), weights).splitlines()
-    assert len(lines) == 5
-    assert lines[0].split()[0] == "^"
-    assert lines[0].split()[-1] == lines[4].split()[0] == "$"
-    assert [line.index("█") for line in lines[1:]] == [9, 7, 5, 11]
-
-
-def test_the_map_can_be_printed_where_there_are_only_plain_characters() -> None:
-    out, stream = console("ascii")
-    weights = np.full((4, 5), 0.01)
-    weights[0, 0] = 1.0
-    out.print(terminal.heatmap(out, probe(), weights), markup=False)
-    assert "#" in stream.getvalue().decode("ascii")
-
-
 def test_paths_are_shown_as_one_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "HERE", tmp_path)
     assert terminal.shown_path(tmp_path / "runs" / "a") == "runs/a"
@@ -130,15 +105,33 @@ def test_paths_are_shown_as_one_would_type_them(tmp_path: Path, monkeypatch: pyt
     assert terminal.shown_path(Path("/elsewhere")) == "/elsewhere"
 
 
-def test_the_report_ends_with_the_folder_and_the_command(tmp_path: Path) -> None:
+def test_the_report_shows_scores_examples_and_where_the_wrong_outputs_are(tmp_path: Path) -> None:
     out, stream = console()
-    maps = {"cross/layer0": np.full((2, 4, 5), 0.2)}
-    terminal.report(out, [score(5), score(30)], range(1, 21), probe(), maps, tmp_path)
+    wrong = Example(list("abc"), list("cba"), list("cb"), True)
+    terminal.report(out, [score(5), score(30, failures=[wrong])], range(1, 21), tmp_path)
     lines = stream.getvalue().decode().splitlines()
-    assert lines[-2] == f"run folder   {tmp_path}"
-    assert lines[-1].endswith(f"/tensorboard --logdir {tmp_path} --samples_per_plugin images=500")
     assert "length 30, beyond training" in lines
-    assert any(line.startswith("cross/layer0 head") for line in lines)
+    assert lines[-1] == f"wrong outputs, by kind   {tmp_path}/failures/failures.md"
+    terminal.report(out, [score(5)], range(1, 21), tmp_path)
+    assert stream.getvalue().decode().count("wrong outputs") == 1
+
+
+def test_a_run_ends_with_its_folder_and_the_commands_to_look_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, stream = console()
+    for name in ("train.py", "attention.py"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "train.py")])
+    terminal.report_folder(out, tmp_path)
+    lines = stream.getvalue().decode().splitlines()
+    assert lines[0] == f"run folder   {tmp_path}"
+    assert lines[1].startswith("board  ")
+    assert lines[1].endswith(f"/tensorboard --logdir {tmp_path} --samples_per_plugin images=500")
+    assert lines[2].startswith("explorer  ")
+    assert lines[2].endswith(f"/python {tmp_path}/attention.py {tmp_path}")
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/lookback-train"])
+    assert terminal.sibling("attention").endswith("/lookback-attention")
 
 
 def test_long_strings_are_cut_so_that_marks_stay_under_their_symbols() -> None:
@@ -155,7 +148,7 @@ def test_long_strings_are_cut_so_that_marks_stay_under_their_symbols() -> None:
 def test_brackets_in_a_path_stay(tmp_path: Path) -> None:
     out, stream = console()
     folder = tmp_path / "attention [v2]" / "a[/b]"
-    terminal.report(out, [score(5)], range(1, 21), probe(), {}, folder)
+    terminal.report_folder(out, folder)
     assert f"run folder   '{folder}'" in stream.getvalue().decode()
 
 

@@ -5,6 +5,7 @@ all heads together. Rows of an attention map are queries, columns are keys.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -124,8 +125,29 @@ class View:
 Maps = dict[str, Tensor]
 """Where a watched pass puts its attention weights: place, such as `cross/layer0` -> (batch, heads, query, key)."""
 
+Change = Callable[[Tensor, Tensor | None], Tensor]
+"""A question "what if": weights and mask, shaped as in `attend` -> the weights to use instead."""
 
-class MultiHeadAttention(nn.Module):
+
+class AttentionLayer(nn.Module):
+    """What every layer of attention has, so that its weights can be found and questioned.
+
+    Args:
+        place: the name of its map, such as `encoder_self/layer0`.
+        num_heads: heads of its map.
+
+    Attributes:
+        change: if set, what it makes of the weights is used, and shown, in their place: see `interventions.py`.
+    """
+
+    def __init__(self, place: str, num_heads: int) -> None:
+        super().__init__()
+        self.place = place
+        self.num_heads = num_heads
+        self.change: Change | None = None
+
+
+class MultiHeadAttention(AttentionLayer):
     """Attention with several heads (Vaswani et al. 2017, section 3.2.2), for self- and cross-attention.
 
     There is no dropout on the weights (the paper has none there), so a map is always what was used.
@@ -133,17 +155,15 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_model: width of inputs and output; a multiple of num_heads.
         num_heads: number of heads; each has width d_model / num_heads.
-        place: the name under which the weights are put in `maps`, such as `encoder_self/layer0`.
+        place: see `AttentionLayer`.
 
     Raises:
         ValueError: if d_model is not a multiple of num_heads.
     """
 
     def __init__(self, d_model: int, num_heads: int, place: str = "attention") -> None:
-        super().__init__()
-        self.num_heads = num_heads
+        super().__init__(place, num_heads)
         self.head_width = head_width(d_model, num_heads)
-        self.place = place
         self.query_projection = nn.Linear(d_model, d_model)
         self.key_projection = nn.Linear(d_model, d_model)
         self.value_projection = nn.Linear(d_model, d_model)
@@ -178,8 +198,13 @@ class MultiHeadAttention(nn.Module):
             (batch, query, d_model).
         """
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
-        if maps is None:
+        if maps is None and self.change is None:
             context = attend_fused(query, *keys_values, view.mask, view.bias)
         else:
-            context, maps[self.place] = attend(query, *keys_values, view.mask, view.bias)
+            context, weights = attend(query, *keys_values, view.mask, view.bias)
+            if self.change is not None:
+                weights = self.change(weights, view.mask)
+                context = weights.to(context.dtype) @ keys_values.value
+            if maps is not None:
+                maps[self.place] = weights
         return self.output_projection(context.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

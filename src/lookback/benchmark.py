@@ -5,11 +5,11 @@ what is compared is the ratio inside each round. A section is a function from `W
 them, and a new one is added there.
 """
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from rich.box import SIMPLE
@@ -17,76 +17,23 @@ from rich.table import Table
 
 from lookback import config, session
 from lookback.attention import Maps
+from lookback.board import Board
 from lookback.config import Config
-from lookback.data import Batch, train_batch
+from lookback.data import Batch
 from lookback.decode import evaluating
+from lookback.evaluate import validation_batch
 from lookback.launcher import compose
 from lookback.machine import machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
+from lookback.observer import Observer
 from lookback.peers import BareRnn, TorchTransformer, copy_rnn_weights, copy_weights
 from lookback.positions.sinusoidal import Sinusoidal
+from lookback.session import VALIDATION_STRINGS
+from lookback.timing import Row, Work, alternate, milliseconds, seconds
 from lookback.tokens import PAD
 from lookback.train import Trainer
-
-Pair = tuple[float, float]
-"""The values of one round: ours, theirs."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison.
-
-    Attributes:
-        name: what was measured.
-        unit: of `ours` and `theirs`.
-        against: what `theirs` is.
-        ours: median over rounds.
-        theirs: median over rounds.
-        ratio: median over rounds of ours / theirs.
-        ratio_min: the lowest ratio of a round.
-        ratio_max: the highest.
-        rounds: ours and theirs in each round.
-    """
-
-    name: str
-    unit: str
-    against: str
-    ours: float
-    theirs: float
-    ratio: float
-    ratio_min: float
-    ratio_max: float
-    rounds: list[Pair]
-
-    @classmethod
-    def of(cls, name: str, unit: str, against: str, rounds: Sequence[Pair]) -> "Row":
-        """Sum up rounds."""
-        ours, theirs = (statistics.median(values) for values in zip(*rounds, strict=True))
-        ratios = [ours / theirs for ours, theirs in rounds]
-        ratio = statistics.median(ratios)
-        return cls(name, unit, against, ours, theirs, ratio, min(ratios), max(ratios), list(rounds))
-
-
-@dataclass(frozen=True)
-class Work:
-    """What every section is to do.
-
-    Attributes:
-        config: sizes, settings and seed.
-        rounds: timed rounds; an untimed one comes first.
-        steps: batches in a round.
-    """
-
-    config: Config
-    rounds: int
-    steps: int
-
-    def batches(self) -> list[Batch]:
-        """The training batches of all rounds, the untimed one first."""
-        task, count = self.config.task(), self.steps * (self.rounds + 1)
-        return [train_batch(task, self.config.data, self.config.seed, step) for step in range(count)]
 
 
 @dataclass(frozen=True)
@@ -108,28 +55,6 @@ class Report:
     machine: dict[str, str | int]
     peak_memory_mib: float
     config: dict[str, Any]
-
-
-def alternate(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> list[Pair]:
-    """Run both once untimed, then in turn.
-
-    Args:
-        ours: does one round of work.
-        theirs: does the same work another way.
-        rounds: how often each is timed.
-
-    Returns:
-        wall-clock seconds of ours and theirs in each round.
-    """
-    ours()
-    theirs()
-    return [(_seconds(ours), _seconds(theirs)) for _ in range(rounds)]
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def training(work: Work) -> list[Row]:
@@ -160,20 +85,24 @@ def _race(work: Work, models: tuple[Seq2Seq, Seq2Seq], against: str, names: tupl
     ours, theirs = (Trainer(model, work.config.train) for model in models)
     batches = work.batches()
 
-    def advance(trainer: Trainer) -> None:
-        for _ in range(work.steps):
-            trainer.advance(batches.__getitem__)
-
-    seconds = alternate(partial(advance, ours), partial(advance, theirs), work.rounds)
+    times = alternate(
+        partial(advance, ours, batches, work.steps), partial(advance, theirs, batches, work.steps), work.rounds
+    )
     real = [int((batch.labels != PAD).sum()) for batch in batches]
     tokens = [sum(real[start : start + work.steps]) for start in range(work.steps, len(real), work.steps)]
-    speeds = [(count / mine, count / other) for count, (mine, other) in zip(tokens, seconds, strict=True)]
+    speeds = [(count / mine, count / other) for count, (mine, other) in zip(tokens, times, strict=True)]
     losses = (ours.drain()[0].loss, theirs.drain()[0].loss)
     return [
-        Row.of(names[0], "ms", against, _milliseconds(seconds, work.steps)),
+        Row.of(names[0], "ms", against, milliseconds(times, work.steps)),
         Row.of(names[1], "per second", against, speeds),
         Row.of(names[2], "nats", against, [losses]),
     ]
+
+
+def advance(trainer: Trainer, batches: Sequence[Batch], steps: int) -> None:
+    """Train for some steps, each on the batch of its number."""
+    for _ in range(steps):
+        trainer.advance(batches.__getitem__)
 
 
 def _models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
@@ -198,11 +127,6 @@ def _recurrent_models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
     return ours, cast(Seq2Seq, theirs)
 
 
-def _milliseconds(seconds: Sequence[Pair], steps: int) -> list[Pair]:
-    """Seconds a round -> milliseconds a step."""
-    return [(1000 * ours / steps, 1000 * theirs / steps) for ours, theirs in seconds]
-
-
 def maps(work: Work) -> list[Row]:
     """What watching costs: our forward pass with attention maps against the same pass without, in eval mode."""
     _, model = session.build(work.config)
@@ -214,11 +138,35 @@ def maps(work: Work) -> list[Row]:
             model(batch.source, batch.source_lengths, batch.decoder_input, seen)
 
     with evaluating(model):
-        seconds = alternate(partial(forward, True), partial(forward, False), work.rounds)
-    return [Row.of("forward pass with maps", "ms", "without maps", _milliseconds(seconds, work.steps))]
+        times = alternate(partial(forward, True), partial(forward, False), work.rounds)
+    return [Row.of("forward pass with maps", "ms", "without maps", milliseconds(times, work.steps))]
 
 
-SECTIONS: tuple[Callable[[Work], list[Row]], ...] = (training, recurrent, maps)
+def watching(work: Work) -> list[Row]:
+    """What a training step takes at the configured cadence of pictures, scores and kept weights, and without any.
+
+    In each round some steps are timed, and then each action once; its share of a step is its time by its cadence.
+    """
+    loaded = work.config
+    task, model = session.build(loaded)
+    trainer, batches = Trainer(model, loaded.train), work.batches()
+    lengths = [loaded.data.trained[number % len(loaded.data.trained)] for number in range(VALIDATION_STRINGS)]
+    rounds = []
+    with TemporaryDirectory() as name, Board(Path(name), 0) as board:
+        observer = Observer(task, loaded.board.probe_lengths, validation_batch(task, lengths), Path(name), 0)
+        actions: list[tuple[int, Callable[[], object]]] = [
+            (loaded.board.alignment_every, lambda: observer.measure(trainer.step, model, board)),
+            (loaded.board.images_every, lambda: observer.draw(trainer.step, model, board)),
+            (loaded.board.snapshots_every, lambda: session.keep_weights(Path(name), trainer.step, loaded, model)),
+        ]
+        for _ in range(work.rounds + 1):
+            step = seconds(lambda: advance(trainer, batches, work.steps)) / work.steps
+            watched = sum(seconds(action) / cadence for cadence, action in actions if cadence)
+            rounds.append((step + watched, step))
+    return [Row.of("training step, watched", "ms", "nobody watches", milliseconds(rounds[1:], 1))]
+
+
+SECTIONS: tuple[Callable[[Work], list[Row]], ...] = (training, recurrent, maps, watching)
 
 
 def measure(rounds: int, steps: int, overrides: Sequence[str] = ()) -> Report:

@@ -3,35 +3,23 @@
 This is the only room that knows TensorBoard. README lists every tag.
 """
 
-import html
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-from matplotlib.image import imread, imsave
-from numpy.typing import NDArray
+from matplotlib.image import imread
 
-from lookback.attention import Maps
 from lookback.checkpoint import write_whole
-from lookback.data import Batch, collate, held_out
-from lookback.decode import evaluating
 from lookback.evaluate import Example
-from lookback.figures import MapPicture, Panel
-from lookback.models.base import Seq2Seq
+from lookback.failures import cell
+from lookback.figures import MapPicture, Panel, Picture
+from lookback.probes import PlaceMaps, Probe, heads_panels, kind
 from lookback.rules import DrawnLengths, NonNegativeInt, PositiveInt
-from lookback.tasks.base import Ids, Task
-
-AXES = {
-    "encoder_self": ("symbol that looks", "symbol looked at"),
-    "decoder_self": ("symbol being written", "symbol written before"),
-    "cross": ("symbol being written", "symbol of the source"),
-}
 
 
 def board_arguments(folder: str) -> str:
@@ -45,86 +33,17 @@ class BoardSettings:
 
     Attributes:
         scalars_every: steps between writings of scalars; each step is a point of its own all the same.
+        alignment_every: steps between measurements of how every head looks; 0 = none.
         images_every: steps between attention images; 0 = none.
+        snapshots_every: steps between weights that are kept, to look at any string at any step later; 0 = none.
         probe_lengths: one validation string of each length is drawn, side by side.
     """
 
     scalars_every: PositiveInt
+    alignment_every: NonNegativeInt
     images_every: NonNegativeInt
+    snapshots_every: NonNegativeInt
     probe_lengths: DrawnLengths
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One fixed string, on whose maps the training can be watched.
-
-    Attributes:
-        batch: the string and its answer, alone in a batch, so that no map has pads.
-        read: the symbols of the source, marks included.
-        written: the symbols of the target up to EOS; row t of a map belongs to the t-th.
-        alignment: for each written symbol but EOS, the column of a cross-attention map that it comes from;
-            None where the task does not say.
-    """
-
-    batch: Batch
-    read: list[str]
-    written: list[str]
-    alignment: Ids | None
-
-    def watch(self, model: Seq2Seq) -> dict[str, NDArray[np.float32]]:
-        """Run the model on the probe by teacher forcing.
-
-        Returns:
-            place, such as `cross/layer0` -> weights (heads, query, key).
-        """
-        maps: Maps = {}
-        batch = self.batch.to(next(model.parameters()).device)
-        with evaluating(model):
-            model(batch.source, batch.source_lengths, batch.decoder_input, maps)
-        return {place: weights[0].float().cpu().numpy() for place, weights in maps.items()}
-
-    def panel(self, place: str) -> Panel:
-        """The frame for a map of this place."""
-        rows, columns = {
-            "encoder_self": (self.read, self.read),
-            "decoder_self": (self.written, ["<bos>", *self.written[:-1]]),
-            "cross": (self.written, self.read),
-        }[place.split("/", maxsplit=1)[0]]
-        return Panel("".join(self.read[1:-1]), rows, columns, *AXES[place.split("/", maxsplit=1)[0]])
-
-
-def make_probe(task: Task, length: int) -> Probe:
-    """The first validation string of this length."""
-    source = held_out(task, length, 1, "validation")[0]
-    batch = collate(task, [source])
-    read = task.source_vocabulary.decode(batch.source[0].tolist())
-    written = task.target_vocabulary.decode(batch.labels[0].tolist())
-    alignment = task.alignment(source)
-    return Probe(batch, read, written, None if alignment is None else alignment + 1)  # 1 for BOS
-
-
-def clearest_head(maps: Mapping[str, NDArray[np.floating]], alignment: Ids | None) -> tuple[str, int, float] | None:
-    """The cross-attention head that looks most where the answer stands.
-
-    Args:
-        maps: place -> (heads, query, key).
-        alignment: as in `Probe`; without it, the head whose rows are most concentrated.
-
-    Returns:
-        place, head, and its mean weight there; None if no place is cross-attention.
-    """
-    found = []
-    for place, weights in maps.items():
-        if place.startswith("cross/"):
-            if alignment is None:
-                shares = weights.max(axis=-1).mean(axis=-1)
-            else:
-                shares = weights[:, np.arange(len(alignment)), alignment].mean(axis=-1)  # (heads,)
-            found += [(float(share), place, head) for head, share in enumerate(shares)]
-    if not found:
-        return None
-    share, place, head = max(found)
-    return place, head, share
 
 
 class Board:
@@ -156,24 +75,49 @@ class Board:
         """Log decoded strings as a table, wrong symbols in bold."""
         rows = ["| source | wanted | wrote | |", "|---|---|---|---|"]
         for example in examples:
-            wrote = "".join(f"**{_cell([s])}**" if wrong else _cell([s]) for s, wrong in example.marked())
-            cells = [_cell(example.source), _cell(example.wanted)]
+            wrote = "".join(f"**{cell([s])}**" if wrong else cell([s]) for s, wrong in example.marked())
+            cells = [cell(example.source), cell(example.wanted)]
             rows.append(f"| {cells[0]} | {cells[1]} | {wrote} | {example.verdict()} |")
         if self._writer:
             self._writer.add_text("samples/val", "\n".join(rows), step)
 
-    def attention(self, step: int, model: Seq2Seq, probes: list[Probe]) -> None:
-        """Log the maps of every layer and head: one image a head, the probes side by side."""
+    def attention(self, step: int, probes: Sequence[Probe], maps: Sequence[PlaceMaps]) -> None:
+        """Log the maps of every layer and head.
+
+        One image a head, the probes side by side; and one image a layer, all its heads on the last probe.
+
+        Args:
+            step: updates done.
+            probes: strings with frames for their maps.
+            maps: of each probe.
+        """
         if not self._writer:
             return
-        watched = [probe.watch(model) for probe in probes]
-        for place in watched[0]:
-            kind = place.split("/")[0]
-            if kind not in self._pictures:
-                self._pictures[kind] = MapPicture([probe.panel(place) for probe in probes])
-            for head in range(len(watched[0][place])):
-                picture = self._pictures[kind].draw([maps[place][head] for maps in watched])
-                self._writer.add_image(f"attention/{place}/head{head}", picture, step, dataformats="HWC")
+        for place in maps[0]:
+            heads = range(len(maps[0][place]))
+            picture = self._picture(kind(place), [probe.panel(place) for probe in probes])
+            for head in heads:
+                drawn = picture.draw([found[place][head] for found in maps])
+                _add_picture(self._writer, f"attention/{place}/head{head}", drawn, step)
+            sheet = self._picture(f"{kind(place)} sheet", heads_panels(probes[-1], place, heads))
+            drawn = sheet.draw(list(maps[-1][place]))
+            _add_picture(self._writer, f"attention_sheets/{place}", drawn, step)
+
+    def film(self, step: int, picture: Picture) -> None:
+        """Log the film of a run."""
+        if self._writer:
+            _add_picture(self._writer, "film", picture, step)
+
+    def failures(self, step: int, table: str) -> None:
+        """Log what was written wrongly, as markdown."""
+        if self._writer:
+            self._writer.add_text("failures", table, step)
+
+    def _picture(self, name: str, panels: Sequence[Panel]) -> MapPicture:
+        """A frame, drawn at the first call with its name."""
+        if name not in self._pictures:
+            self._pictures[name] = MapPicture(panels)
+        return self._pictures[name]
 
     def flush(self) -> None:
         """Make sure that all logged so far can be read."""
@@ -201,6 +145,15 @@ def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard 
     return SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
 
+def _add_picture(writer: Any, tag: str, picture: Picture, step: int) -> None:  # noqa: ANN401
+    """What `add_image` does, without its way through RGB, which takes three times as long."""
+    from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 (it may be missing, see above)
+
+    height, width = picture.pixels.shape
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=picture.png())
+    writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
+
+
 def save_pictures(folder: Path, pictures: Mapping[str, Path]) -> None:
     """Show PNG files on the board of a folder, by tag."""
     writer = _make_writer(folder, 0)
@@ -208,11 +161,6 @@ def save_pictures(folder: Path, pictures: Mapping[str, Path]) -> None:
         for tag, path in pictures.items():
             writer.add_image(tag, imread(path)[..., :3], 0, dataformats="HWC")
         writer.close()
-
-
-def _cell(symbols: Sequence[str]) -> str:
-    """Symbols as a cell of a markdown table, whatever they are."""
-    return html.escape("".join(symbols)).replace("|", "&#124;").replace("*", "&#42;")
 
 
 def _drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
@@ -228,20 +176,3 @@ def _drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
                 logged |= {(start, tag) for tag in values if values["step"] == start}
     write_whole(path, "".join(kept).encode())
     return logged
-
-
-def save_maps(folder: Path, model: Seq2Seq, probes: list[Probe]) -> None:
-    """Leave the final maps in `folder`: one PNG a probe and place, its heads side by side, and all in maps.npz."""
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, Any] = {}
-    for number, probe in enumerate(probes):
-        arrays[f"probe{number}/read"] = np.array(probe.read)
-        arrays[f"probe{number}/written"] = np.array(probe.written)
-        for place, weights in probe.watch(model).items():
-            arrays[f"probe{number}/{place}"] = weights
-            frame = probe.panel(place)
-            panels = [replace(frame, title=f"head {head} on {frame.title}") for head in range(len(weights))]
-            picture = MapPicture(panels).draw(list(weights))
-            name = f"probe{number}_{place.replace('/', '_')}.png"
-            imsave(folder / name, picture)
-    np.savez_compressed(folder / "maps.npz", **arrays)

@@ -40,6 +40,11 @@ class DataSettings:
     min_length: PositiveInt
     max_length: PositiveInt
 
+    @property
+    def trained(self) -> range:
+        """The lengths of training sources."""
+        return range(self.min_length, self.max_length + 1)
+
     def __post_init__(self) -> None:
         """Check what no single value can show."""
         if self.min_length > self.max_length:

@@ -1,7 +1,7 @@
 """Free-running evaluation by length, on strings that training never saw, the same for every model and seed."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -81,6 +81,7 @@ class LengthScore:
         cut_off: share of outputs that did not end by themselves.
         tokens_per_second: real target tokens of these strings by the seconds that decoding them took.
         example: the first wrong output; the first output if none is wrong.
+        failures: every wrong output, in the order of the strings.
     """
 
     length: int
@@ -92,6 +93,7 @@ class LengthScore:
     cut_off: float
     tokens_per_second: float
     example: Example
+    failures: list[Example] = field(default_factory=list)
 
 
 def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings) -> list[LengthScore]:
@@ -112,7 +114,8 @@ def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, leng
     size = max(1, CHUNK_TOKENS // (length + 2))
     free: list[Score] = []
     forced: list[Score] = []
-    cut_off, seconds, shown = 0, 0.0, None
+    failures: list[Example] = []
+    cut_off, seconds, first = 0, 0.0, None
     for start in range(0, len(sources), size):
         batch = collate(task, sources[start : start + size]).to(device)
         started = time.perf_counter()
@@ -123,10 +126,11 @@ def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, leng
         free.append(score(decoded.tokens, batch.labels))
         forced.append(score(logits.argmax(dim=-1), batch.labels))
         cut_off += int((~decoded.ended).sum())
-        wrong = (~free[-1].exact_match).nonzero()
-        if shown is None or (shown.right and len(wrong)):
-            shown = example(task, batch, decoded.tokens, int(wrong[0]) if len(wrong) else 0)
-    assert shown is not None
+        batch, tokens = batch.to(torch.device("cpu")), decoded.tokens.cpu()  # once, not for each row
+        wrong = (~free[-1].exact_match).nonzero().flatten().tolist()
+        failures += [example(task, batch, tokens, row) for row in wrong]
+        first = first or example(task, batch, tokens, 0)
+    assert first is not None
     return LengthScore(
         length=length,
         strings=len(sources),
@@ -136,7 +140,8 @@ def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, leng
         teacher_forced=joined(forced).token_accuracy,
         cut_off=cut_off / len(sources),
         tokens_per_second=int(joined(free).tokens.sum()) / max(seconds, 1e-9),
-        example=shown,
+        example=failures[0] if failures else first,
+        failures=failures,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from lookback import checkpoint, command_line, config, terminal
+from lookback import checkpoint, command_line, config, heatmap, terminal
 from lookback.board import Board
 from lookback.config import Config
 from lookback.models.base import Seq2Seq
@@ -22,12 +22,12 @@ def main() -> int:
     return command_line.launch(run, "train")
 
 
-def load(folder: Path, which: str = "best") -> tuple[Task, Seq2Seq]:
+def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
     """Read a run back, ready to predict, wherever it was trained.
 
     Args:
         folder: of the run.
-        which: `best` or `last`.
+        which: `best`, `last`, or a step whose weights were kept.
     """
     path = checkpoint_path(folder, which)
     content = checkpoint.load(path)
@@ -87,17 +87,21 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         terminal.announce(this.console, folder, this.headline())
         try:
             this.train(board, stop)
-            scores = [] if stop() else this.finish(board, stop)
+            found = None if stop() else this.finish(board, stop)
         except BaseException as error:
             how = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with suppress(OSError):  # the first error is what counts
                 this.summarise(how, reason=f"{type(error).__name__}: {error}")
             raise
-    if not scores:
+    if found is None:
         this.summarise("interrupted", reason=signal.Signals(stop.signal).name)
         terminal.report_stop(this.console, this.trainer.step, folder)
         return 128 + stop.signal
-    probe = this.probes[-1]
-    trained = range(loaded.data.min_length, loaded.data.max_length + 1)
-    terminal.report(this.console, scores, trained, probe, probe.watch(this.model), folder)
+    scores, finding = found
+    terminal.report(this.console, scores, loaded.data.trained, folder)
+    if finding.head is not None:
+        probe = this.observer.probes[-1]
+        this.console.print(f"\n{finding.says()}", soft_wrap=True, markup=False)
+        heatmap.show(this.console, probe.panel(finding.head.place), finding.head.of(probe.watch(this.model)))
+    terminal.report_folder(this.console, folder)
     return 0

@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
-from lookback import checkpoint, terminal
-from lookback.board import Board, make_probe, save_maps
+from lookback import checkpoint, failures, terminal
+from lookback.board import Board
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config, digest
 from lookback.data import Batch, fingerprint, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
+from lookback.observer import Finding, Observer
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
@@ -25,9 +26,16 @@ VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
 
 
-def checkpoint_path(folder: Path, which: str) -> Path:
-    """Where a run keeps its `best` or `last` checkpoint."""
-    return folder / "checkpoints" / f"{which}.pt"
+def checkpoint_path(folder: Path, which: str | int) -> Path:
+    """Where a run keeps its `best` or `last` checkpoint, or the weights of a step."""
+    name = which if isinstance(which, str) else f"steps/{which:08d}"
+    return folder / "checkpoints" / f"{name}.pt"
+
+
+def snapshots(folder: Path) -> list[int]:
+    """The steps whose weights a run has kept, in order."""
+    paths = (folder / "checkpoints" / "steps").glob("*.pt")
+    return sorted(int(path.stem) for path in paths if path.stem.isdecimal())
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -35,6 +43,11 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def keep_weights(folder: Path, step: int, loaded: Config, model: Seq2Seq) -> None:
+    """Keep a step's weights for good; nothing else of the training."""
+    checkpoint.save(checkpoint_path(folder, step), {"config": loaded.raw, "model": model.state_dict()})
 
 
 class Run:
@@ -60,12 +73,16 @@ class Run:
         self.changed = False
         if resume:
             self._load_last()
-        lengths = range(loaded.data.min_length, loaded.data.max_length + 1)
+        lengths = loaded.data.trained
         self.validation = validation_batch(
             self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
         ).to(self.trainer.device)
         self.longest = validation_batch(self.task, [lengths[-1]] * VALIDATION_STRINGS).to(self.trainer.device)
-        self.probes = [make_probe(self.task, length) for length in loaded.board.probe_lengths]
+        start = self.trainer.step
+        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start)
+        for step in snapshots(folder):
+            if step > start:
+                checkpoint_path(folder, step).unlink()
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
@@ -73,10 +90,14 @@ class Run:
         self.board = board
         if self.trainer.step == 0:
             self._save("last")  # so that there is always something to resume from
+            if self.config.board.snapshots_every:
+                self._keep_weights()
         with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
             actions = [
                 (self.config.board.scalars_every, self._log),
+                (self.config.board.alignment_every, self._measure),
                 (self.config.board.images_every, self._log_maps),
+                (self.config.board.snapshots_every, self._keep_weights),
                 (self.config.train.validate_every, self._validate),
                 (self.config.train.save_every, self._save_last),
             ]
@@ -84,7 +105,7 @@ class Run:
             if self.trainer.step < steps:
                 self._save_last()
 
-    def finish(self, board: Board, stop: Callable[[], bool]) -> list[LengthScore]:
+    def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
         checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
@@ -92,16 +113,27 @@ class Run:
         for length in self.config.evaluate.lengths:
             scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
             if stop():
-                return []
+                return None
         for row in scores:
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
             board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
+        wrong, strings = failures.gallery(scores), {row.length: row.strings for row in scores}
+        failures.save(self.folder / "failures", wrong, strings)
+        board.failures(self.trainer.step, failures.markdown(wrong, strings, SAMPLES))
+        finding = self.observer.find(self.model)
+        self._draw(lambda: self.observer.leave(self.trainer.step, self.model, board, finding.head))
         board.flush()
-        self.summarise("finished", scores=scores)
-        self._draw(lambda: save_maps(self.folder / "attention", self.model, self.probes))
-        return scores
+        self.summarise("finished", scores=scores, more=finding.summary())
+        return scores, finding
 
-    def summarise(self, status: str, *, reason: str = "", scores: list[LengthScore] | None = None) -> None:
+    def summarise(
+        self,
+        status: str,
+        *,
+        reason: str = "",
+        scores: list[LengthScore] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
         loaded, longest = self.config, self.config.data.max_length + 2  # BOS and EOS
@@ -131,6 +163,7 @@ class Run:
             "config_digest": digest(loaded.raw),
             "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
             "changed": self.changed,
+            **(more or {}),
             "machine": {**machine(), "device": self.trainer.device.type},
             "validation": asdict(self.best) if self.best else {},
         }
@@ -164,7 +197,13 @@ class Run:
             self.progress.update(records[-1])
 
     def _log_maps(self) -> None:
-        self._draw(lambda: self.board.attention(self.trainer.step, self.model, self.probes))
+        self._draw(lambda: self.observer.draw(self.trainer.step, self.model, self.board))
+
+    def _measure(self) -> None:
+        self.observer.measure(self.trainer.step, self.model, self.board)
+
+    def _keep_weights(self) -> None:
+        keep_weights(self.folder, self.trainer.step, self.config, self.model)
 
     def _draw(self, picture: Callable[[], None]) -> None:
         try:

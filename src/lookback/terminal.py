@@ -3,26 +3,20 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lookback.board import Probe, board_arguments, clearest_head
+from lookback.board import board_arguments
 from lookback.evaluate import Example, LengthScore, Validation
-from lookback.lesson import ascii_heatmap
 from lookback.train import StepRecord
 
-SHADES = " ░▒▓█"
-PLAIN_SHADES = " .:*#"
-SHORT = {"<bos>": "^", "<eos>": "$"}
 EXAMPLES = 4
 LINE_SYMBOLS = 30
 HERE = Path.cwd()  # where the command was typed; Hydra may go elsewhere
@@ -144,17 +138,6 @@ def _cut(symbols: Sequence[str]) -> str:
     return escape("".join(symbols[:LINE_SYMBOLS])) + ("..." if len(symbols) > LINE_SYMBOLS else "")
 
 
-def heatmap(console: Console, probe: Probe, weights: NDArray[np.floating]) -> str:
-    """A cross-attention map in the lesson's shades, or in plain characters where those cannot be printed."""
-    try:
-        SHADES.encode(console.encoding)
-        shades = SHADES
-    except UnicodeEncodeError:
-        shades = PLAIN_SHADES
-    rows, columns = ([SHORT.get(symbol, symbol) for symbol in side] for side in (probe.written, probe.read))
-    return ascii_heatmap(weights, rows, columns, shades)
-
-
 def shown_path(path: Path) -> str:
     """A path as a person would type it from here, quoted for the shell."""
     return shlex.quote(str(path.relative_to(HERE) if path.is_relative_to(HERE) else path))
@@ -165,6 +148,12 @@ def call(program: str, arguments: str) -> str:
     return f"{shown_path(Path(sys.executable).parent / program)} {arguments}"
 
 
+def sibling(name: str) -> str:
+    """How to call another of our programs: the script beside the one that runs, or the installed command."""
+    script = Path(sys.argv[0]).absolute().with_name(f"{name}.py")
+    return call("python", shown_path(script)) if script.is_file() else call(f"lookback-{name}", "").strip()
+
+
 def announce(console: Console, folder: Path, headline: str) -> None:
     """What a run begins with."""
     console.print(headline, markup=False, soft_wrap=True)
@@ -172,22 +161,13 @@ def announce(console: Console, folder: Path, headline: str) -> None:
     console.print("Ctrl-C saves and stops")
 
 
-def report(
-    console: Console,
-    scores: Sequence[LengthScore],
-    trained: range,
-    probe: Probe,
-    maps: Mapping[str, NDArray[np.floating]],
-    folder: Path,
-) -> None:
-    """What a run ends with: results by length, examples, one map, and where to look further.
+def report(console: Console, scores: Sequence[LengthScore], trained: range, folder: Path) -> None:
+    """What a run ends with: results by length, and examples.
 
     Args:
         console: where to.
         scores: by length.
         trained: the lengths that were trained on.
-        probe: the string of the map.
-        maps: its maps, by place.
         folder: of the run.
     """
     console.print()
@@ -200,18 +180,21 @@ def report(
         console.print(f"\nlength {row.length}" + ("" if where == "trained" else f", {where} training"))
         for line in example_lines(row.example):
             console.print("  " + line, soft_wrap=True)
-    found = clearest_head(maps, probe.alignment)
-    if found:
-        name, head, share = found
-        what = "weight where the answer stands" if probe.alignment is not None else "weight on its favourites"
-        console.print(f"\n{name} head {head} on '{''.join(probe.read[1:-1])}': {share:.2f} {what}", soft_wrap=True)
-        console.print("rows: symbol being written; columns: symbol of the source, between ^ and $")
-        console.print("the darkest cell is the largest weight\n")
-        console.print(heatmap(console, probe, maps[name][head]), markup=False)
-    console.print(f"run folder   {shown_path(folder)}", soft_wrap=True, markup=False)
-    console.print(
-        f"look at it   {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True, markup=False
-    )
+    if any(row.failures for row in scores):
+        path = shown_path(folder / "failures" / "failures.md")
+        console.print(f"\nwrong outputs, by kind   {path}", soft_wrap=True, markup=False)
+
+
+def report_folder(console: Console, folder: Path) -> None:
+    """Where to look further."""
+    path = shown_path(folder)
+    board = call("tensorboard", board_arguments(path))
+    for what, where in (
+        ("run folder", path),
+        ("board", board),
+        ("explorer", f"{sibling('attention')} {path}"),
+    ):
+        console.print(f"{what:<12} {where}", soft_wrap=True, markup=False)
 
 
 def report_stop(console: Console, step: int, folder: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lookback import masks
-from lookback.attention import Maps, masked_softmax
+from lookback.attention import AttentionLayer, Maps, masked_softmax
 from lookback.models.base import Memory, Seq2Seq, State
 
 Hidden = tuple[Tensor, ...]
@@ -77,15 +77,17 @@ class Additive(nn.Module):
 SCORES: dict[str, type[Dot | General | Additive]] = {"dot": Dot, "general": General, "additive": Additive}
 
 
-class LookBack(nn.Module):
+class LookBack(AttentionLayer):
     """One head of attention over the encoder's states: the context is their mean, weighted by softmax(scores).
+
+    It is the one cross-attention of its model: its place is `cross/layer0`.
 
     Args:
         score: the function that scores states; takes and gives what `Dot` does.
     """
 
     def __init__(self, score: Dot | General | Additive) -> None:
-        super().__init__()
+        super().__init__("cross/layer0", num_heads=1)
         self.score = score
 
     def forward(self, query: Tensor, keys: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -101,6 +103,8 @@ class LookBack(nn.Module):
         """
         mask = masks.padding(memory.lengths, memory.states.shape[1])
         weights = masked_softmax(self.score(query, keys)[:, None], mask)
+        if self.change is not None:
+            weights = self.change(weights, mask)
         return weights[:, 0].to(memory.states.dtype) @ memory.states, weights
 
 

@@ -59,6 +59,6 @@ class RnnBahdanau(Recurrent):
             contexts.append(context)
             weights.append(looked)
         if maps is not None:
-            maps["cross/layer0"] = torch.cat(weights, dim=2)
+            maps[self.look_back.place] = torch.cat(weights, dim=2)
         read = torch.cat([torch.cat(states, dim=1), torch.cat(contexts, dim=1), x], dim=-1)
         return torch.tanh(self.combine(read)), hidden

@@ -51,5 +51,5 @@ class RnnLuong(Recurrent):
         states, hidden = self.run(x, hidden)
         context, weights = self.look_back(states, kept["keys"], memory)
         if maps is not None:
-            maps["cross/layer0"] = weights
+            maps[self.look_back.place] = weights
         return torch.tanh(self.combine(torch.cat([context, states], dim=-1))), hidden

@@ -1,0 +1,126 @@
+"""What a run notes of its attention: maps and scores while it trains, and which head learned the task."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lookback import album
+from lookback.alignment import Head, HeadScore, clearest, learned_since, measure, right_cells
+from lookback.board import Board
+from lookback.data import Batch
+from lookback.models.base import Seq2Seq
+from lookback.probes import validation_probe
+from lookback.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How the heads of a trained model look.
+
+    Attributes:
+        scores: place -> a score for each of its heads.
+        head: the cross-attention head that is clearest; None if there is none.
+        since: the logging step from which on it had learned the task; None if it has not, or nobody measured.
+    """
+
+    scores: dict[str, list[HeadScore]]
+    head: Head | None
+    since: int | None
+
+    def summary(self) -> dict[str, Any]:
+        """The entries of summary.json."""
+        return {
+            "alignment": {head.name: head.score.values() for head in _heads(self.scores)},
+            "learned_by": {"head": self.head.name, "since_step": self.since} if self.head and self.learned else {},
+        }
+
+    @property
+    def learned(self) -> bool:
+        """Whether one head alone has learned the task."""
+        return self.head is not None and self.head.learned
+
+    def says(self) -> str:
+        """Which head learned the task, in a sentence; empty where there is nothing to say."""
+        if self.head is None:
+            return ""
+        score = self.head.score
+        if score.largest is None or score.weight is None:
+            return f"{self.head.name} looks most sharply: entropy {score.entropy:z.2f} nats"
+        where = (
+            f"weight largest where the answer stands in {score.largest:.0%} of rows, {score.weight:.2f} on average"
+        )
+        if not self.learned:
+            return f"no head has learned the task alone; closest is {self.head.name}: {where}"
+        since = "" if self.since is None else f", since step {self.since}"
+        others = [head.name for head in _heads(self.scores) if head != self.head and head.learned]
+        also = f"; so have {', '.join(others)}" if others else ""
+        return f"{self.head.name} has learned the task{since}: {where}{also}"
+
+
+def _heads(scores: Mapping[str, list[HeadScore]]) -> list[Head]:
+    return [Head(place, number, score) for place, row in scores.items() for number, score in enumerate(row)]
+
+
+class Observer:
+    """Watches a model while it trains. Nothing here draws a random number or changes the model.
+
+    Args:
+        task: of the run.
+        probe_lengths: one validation string of each is drawn.
+        batch: validation strings on which every head is measured.
+        folder: of the run.
+        start: steps that an earlier process has done; what was kept of later ones is dropped.
+    """
+
+    def __init__(self, task: Task, probe_lengths: list[int], batch: Batch, folder: Path, start: int) -> None:
+        self.probes = [validation_probe(task, length) for length in probe_lengths]
+        self._batch = batch
+        self._right = right_cells(task, batch)
+        self._folder = folder
+        album.forget_later(folder / "attention", start)
+
+    def draw(self, step: int, model: Seq2Seq, board: Board) -> None:
+        """Show and keep the maps of the probes."""
+        maps = [probe.watch(model) for probe in self.probes]
+        if maps[0]:
+            board.attention(step, self.probes, maps)
+            album.keep(self._folder / "attention", step, self.probes, maps)
+
+    def measure(self, step: int, model: Seq2Seq, board: Board) -> None:
+        """Log how every head looks."""
+        heads = _heads(measure(model, self._batch, self._right))
+        values = {f"alignment/{head.name}/{name}": v for head in heads for name, v in head.score.values().items()}
+        board.scalars(step, values)
+
+    def find(self, model: Seq2Seq) -> Finding:
+        """Measure every head of the trained model, and look up since when its clearest one looks so."""
+        scores = measure(model, self._batch, self._right)
+        head = clearest(scores)
+        since = learned_since(self._history(f"alignment/{head.name}/largest")) if head else None
+        return Finding(scores, head, since)
+
+    def leave(self, step: int, model: Seq2Seq, board: Board, head: Head | None) -> None:
+        """Leave the maps of the trained model, and the film of a head on the last probe."""
+        maps = [probe.watch(model) for probe in self.probes]
+        if not maps[0]:
+            return
+        folder = self._folder / "attention"
+        album.save_maps(folder, self.probes, maps)
+        last = len(self.probes) - 1
+        film = album.film(folder, self.probes[last], last, head.place, head.number) if head else None
+        if film is not None:
+            film.save(folder / "film.png")
+            board.film(step, film)
+
+    def _history(self, tag: str) -> Iterator[tuple[int, float]]:
+        """What the run has logged under a tag, by step."""
+        path = self._folder / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        for line in lines:
+            with suppress(ValueError):
+                values = json.loads(line)
+                if tag in values:
+                    yield values["step"], values[tag]

@@ -1,0 +1,124 @@
+"""Trained runs, read back to be looked at: what each writes for a string and where it looks, step by step."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from lookback import checkpoint, experiment
+from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
+from lookback.checkpoint import CheckpointError
+from lookback.evaluate import EvaluateSettings
+from lookback.models.base import Seq2Seq
+from lookback.observer import Finding
+from lookback.probes import Look, kind, look
+from lookback.session import checkpoint_path, class_name, snapshots
+from lookback.tasks.base import Ids, Task
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run, ready to be looked at.
+
+    Attributes:
+        folder: of the run.
+        name: its model and seed, and its folder where another run has the same.
+        task: that it learned.
+        model: with its best weights; the last ones while there are no best.
+        step: of these weights.
+        evaluate: how it was evaluated.
+        longest: the longest trained length.
+    """
+
+    folder: Path
+    name: str
+    task: Task
+    model: Seq2Seq
+    step: int
+    evaluate: EvaluateSettings
+    longest: int
+
+    def shown(self, looks: Sequence[Look]) -> Look:
+        """The look of the weights that it has now."""
+        return next(found for found in looks if found.step == self.step)
+
+
+def subject(folder: Path) -> Subject:
+    """Read a run back.
+
+    Raises:
+        CheckpointError: if there is no run that can be read.
+    """
+    which = "best" if checkpoint_path(folder, "best").exists() else "last"
+    path = checkpoint_path(folder, which)
+    if not path.exists():
+        raise CheckpointError(f"{folder}: no run is there (it has neither checkpoints/best.pt nor last.pt)")
+    content = checkpoint.load(path)
+    try:
+        raw, _ = content["config"], content["model"]
+        step = (content["best"] if which == "best" else content["trainer"])["step"]
+        name = f"{class_name(raw['model'])} seed {raw['seed']}"
+        evaluate = EvaluateSettings(**{"split": "test", **raw["evaluate"]})  # older runs had no other split
+        longest = raw["data"]["max_length"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: is not of a run ({type(error).__name__}: {error})") from error
+    task, model = experiment.load(folder, which)
+    return Subject(folder, name, task, model, step, evaluate, longest)
+
+
+def subjects(folders: Sequence[Path]) -> list[Subject]:
+    """Read several runs, each under a name of its own."""
+    found = [subject(folder) for folder in folders]
+    names = [one.name for one in found]
+    folders = [folder.resolve() for folder in folders]
+    short = len({folder.name for folder in folders}) == len(folders)
+    return [
+        replace(one, name=f"{one.name} ({folder.name if short else one.folder})")
+        if names.count(one.name) > 1
+        else one
+        for one, folder in zip(found, folders, strict=True)
+    ]
+
+
+def follow(one: Subject, source: Ids) -> list[Look]:
+    """What a run wrote for a string, and where it looked, at every step whose weights were kept and at its best."""
+    steps = [step for step in snapshots(one.folder) if step != one.step]
+    looks = [look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)]
+    for step in steps:
+        _, model = experiment.load(one.folder, step)
+        looks.append(look(model, one.task, source, step, one.evaluate.extra_tokens))
+    return sorted(looks, key=lambda found: found.step)
+
+
+def thinned(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
+    """As many looks, evenly spread, as have at most so many cells in all their maps; in any case the shown one."""
+    shown = one.shown(looks)
+    count = max(1, cells // max(1, sum(weights.size for weights in shown.maps.values())))
+    every = math.ceil(len(looks) / count)
+    return [found for at, found in enumerate(reversed(looks)) if at % every == 0 or found is shown][::-1]
+
+
+def head_scores(found: Look) -> dict[str, list[HeadScore]]:
+    """How every head looks in one look: place -> a score for each of its heads."""
+    maps = {place: torch.from_numpy(weights)[None] for place, weights in found.maps.items()}
+    return scores_of_maps(maps, found.probe.batch, torch.from_numpy(found.probe.right)[None])
+
+
+def heads(one: Subject, looks: Sequence[Look]) -> list[tuple[Head, int | None]]:
+    """How each head of cross-attention looks on a string, and since which look it has learned the task."""
+    scores = {found.step: head_scores(found) for found in looks}
+    rows = []
+    for place, row in scores[one.step].items():
+        for number, score in enumerate(row if kind(place) == "cross" else []):
+            history = ((step, at[place][number].largest or 0.0) for step, at in scores.items())
+            rows.append((Head(place, number, score), learned_since(history)))
+    return rows
+
+
+def finding(one: Subject, looks: Sequence[Look]) -> Finding:
+    """Which head is clearest on a string, and since which look it has learned the task."""
+    scores = head_scores(one.shown(looks))
+    head = clearest(scores)
+    return Finding(scores, head, next((since for row, since in heads(one, looks) if row == head), None))
