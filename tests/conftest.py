@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from lookback import command_line, config, experiment, launcher
-from lookback.session import class_name
+from lookback.run_folder import class_name
 
 torch.set_num_threads(1)  # models here are tiny; and bits depend on the number of threads
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start

@@ -145,15 +145,17 @@ def test_measuring_is_what_the_model_does_and_leaves_it_as_it_was() -> None:
     assert first["cross/layer1"][2].weight == pytest.approx(float(torch.stack(wanted).mean()), abs=1e-6)
 
 
-def test_the_clearest_head_has_most_weight_on_the_right_cells() -> None:
+def test_the_clearest_head_has_learned_the_task_and_has_most_weight_on_the_right_cells() -> None:
     scores = {
         "encoder_self/layer0": [HeadScore(None, None, 0.0)],
         "cross/layer0": [HeadScore(0.3, 0.9, 0.1), HeadScore(0.6, 0.5, 1.0)],
         "cross/layer1": [HeadScore(0.5, 1.0, 0.2)],
     }
     head = clearest(scores)
-    assert head == Head("cross/layer0", 1, HeadScore(0.6, 0.5, 1.0))
-    assert head.name == "cross/layer0/head1"
+    assert head == Head("cross/layer1", 0, HeadScore(0.5, 1.0, 0.2))
+    assert head.name == "cross/layer1/head0"
+    neither = {"cross/layer0": [HeadScore(0.3, 0.8, 0.1), HeadScore(0.6, 0.5, 1.0)]}
+    assert clearest(neither) == Head("cross/layer0", 1, HeadScore(0.6, 0.5, 1.0))
     assert clearest({"encoder_self/layer0": [HeadScore(None, None, 0.5)]}) is None
 
 

@@ -209,7 +209,7 @@ def test_what_watching_costs_is_its_share_of_each_step(monkeypatch: pytest.Monke
     monkeypatch.setattr("time.perf_counter", lambda: now)
     monkeypatch.setattr(Observer, "measure", spend(10.0))
     monkeypatch.setattr(Observer, "draw", spend(10.0))
-    monkeypatch.setattr(session, "keep_weights", spend(10.0))
+    monkeypatch.setattr(benchmark, "keep_weights", spend(10.0))
     monkeypatch.setattr(benchmark, "advance", lambda trainer, batches, steps: spend(2.0 * steps)())
     monkeypatch.setattr(benchmark, "SECTIONS", (benchmark.watching,))
     cadences = ["board.alignment_every=4", "board.images_every=5", "board.snapshots_every=20"]

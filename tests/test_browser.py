@@ -23,7 +23,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Dialog, FloatRect, Page, expect, sync_playwright
 from scipy.stats import spearmanr
 
-from lookback.explorer import Story, page
+from lookback.explorer import page
+from lookback.probes import Story
 from test_explorer import NO_WIDTH, SCRIPT, a_look, a_plain_look
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -29,12 +29,12 @@ from lookback import (
     config,
     experiment,
     results,
-    session,
     watch,
 )
 from lookback.compare import Planned
 from lookback.comparison import Plan
 from lookback.launcher import Typed
+from lookback.observer import Observer
 from lookback.schema import ConfigError
 from lookback.train import Trainer
 
@@ -54,7 +54,9 @@ SMALL = [
     "evaluate.strings=5",
     "evaluate.extra_tokens=2",
     "evaluate.lengths=[4,8,10]",
+    "board.alignment_every=0",
     "board.images_every=0",
+    "board.snapshots_every=0",
 ]
 
 
@@ -87,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     output = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
         patch.chdir(here)
-        patch.setattr(session, "save_maps", nothing)
+        patch.setattr(Observer, "leave", nothing)
         patch.setattr(charts, "CHARTS", charts.CHARTS[:1])
         assert launch() == 0
     return here, output.getvalue()
@@ -97,7 +99,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder; nothing is drawn, and jobs are looked at only when all are done."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "save_maps", nothing)
+    monkeypatch.setattr(Observer, "leave", nothing)
     monkeypatch.setattr(charts, "CHARTS", ())
     monkeypatch.setattr(watch, "LOOK_EVERY", 60.0)
     return tmp_path

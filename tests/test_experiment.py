@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import TINY, train
-from lookback import checkpoint, command_line, config, experiment, schema, session
+from lookback import checkpoint, command_line, config, experiment, run_folder, schema, session
 from lookback.board import Board
 from lookback.decode import greedy
 from lookback.evaluate import LengthScore, Validation, evaluate_length, validation_batch
@@ -59,17 +60,43 @@ def test_the_run_folder_holds_what_the_design_says(tiny_run: Path) -> None:
     names = {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name}
     assert names == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "attention", "failures"}
     assert {path.name for path in (tiny_run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "steps"}
-    assert session.snapshots(tiny_run) == [0, 24]
+    assert run_folder.snapshots(tiny_run) == [0, 24]
     assert {path.name for path in (tiny_run / "failures").iterdir()} == {"failures.md", "failures.jsonl"}
 
 
 def test_weights_of_a_step_are_those_that_the_run_had_there(tiny_run: Path) -> None:
-    last = checkpoint.load(session.checkpoint_path(tiny_run, "last"))["model"]
+    last = checkpoint.load(run_folder.checkpoint_path(tiny_run, "last"))["model"]
     _, kept = experiment.load(tiny_run, 24)
     assert all(torch.equal(value, last[name]) for name, value in kept.state_dict().items())
     _, first = session.build(config.build(config.read(tiny_run / "config.yaml")))
     _, kept = experiment.load(tiny_run, 0)
     assert all(torch.equal(value, first.state_dict()[name]) for name, value in kept.state_dict().items())
+
+
+def test_a_run_from_before_a_setting_of_the_board_was_there_can_be_resumed(tiny_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    stored = config.read(folder / "config.yaml")
+    del stored["board"]["alignment_every"], stored["board"]["snapshots_every"]
+    OmegaConf.save(OmegaConf.create(stored), folder / "config.yaml")
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=26"]) == 0
+    assert config.read(folder / "config.yaml")["board"]["snapshots_every"] == 100
+
+
+def test_an_interrupted_run_has_its_film_and_last_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_at(patch, 12)
+        assert train(tmp_path / "run") == 130
+    assert (tmp_path / "run" / "attention" / "film.png").exists()
+    assert (tmp_path / "run" / "attention" / "maps.npz").exists()
+
+
+def test_of_very_many_steps_some_fifty_evenly_spread_keep_their_weights(tmp_path: Path) -> None:
+    model, raw = torch.nn.Linear(2, 3), {"board": {"snapshots_every": 5}}
+    for step in range(0, 1013, 5):
+        run_folder.keep_weights(tmp_path, step, raw, model)
+    run_folder.keep_weights(tmp_path, 1013, raw, model)  # the last step, which is always kept
+    assert run_folder.snapshots(tmp_path) == [*range(0, 1012, 20), 1013]
 
 
 def test_what_was_kept_after_the_step_that_is_resumed_from_is_dropped(
@@ -80,11 +107,11 @@ def test_what_was_kept_after_the_step_that_is_resumed_from_is_dropped(
         stop_at(patch, 15)
         assert train(folder, "board.snapshots_every=6") == 130
     later = folder / "attention" / "logged" / "00000017.npz"
-    for path in (session.checkpoint_path(folder, 17), later):  # of a longer training that was killed
+    for path in (run_folder.checkpoint_path(folder, 17), later):  # of a longer training that was killed
         path.write_bytes(b"")
-    assert session.snapshots(folder) == [0, 6, 12, 17]
+    assert run_folder.snapshots(folder) == [0, 6, 12, 17]
     assert command_line.launch(experiment.run, "train", [f"resume={folder}"]) == 0
-    assert session.snapshots(folder) == [0, 6, 12, 18, 24]
+    assert run_folder.snapshots(folder) == [0, 6, 12, 18, 24]
     assert not later.exists()
 
 
@@ -252,7 +279,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_end_the_training(
 
     monkeypatch.setattr(Board, "attention", fail)
     assert train(tmp_path / "run") == 0
-    assert "no picture at step 5: no fonts" in capsys.readouterr().out
+    assert "not shown at step 5: no fonts" in capsys.readouterr().out
     assert same_bits(tiny_run, tmp_path / "run")
 
 
@@ -442,8 +469,8 @@ def test_every_length_is_evaluated_on_as_many_strings_as_asked_for_or_there_are(
 
 
 def test_class_names_read_as_the_yaml_files_are_named() -> None:
-    assert session.class_name({"_target_": "lookback.models.rnn.RnnLuong"}) == "rnn_luong"
-    assert session.class_name({"_target_": "lookback.models.transformer.Transformer"}) == "transformer"
+    assert run_folder.class_name({"_target_": "lookback.models.rnn.RnnLuong"}) == "rnn_luong"
+    assert run_folder.class_name({"_target_": "lookback.models.transformer.Transformer"}) == "transformer"
 
 
 def test_results_are_of_the_best_weights_on_the_test_strings(

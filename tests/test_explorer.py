@@ -15,8 +15,8 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from lookback.alignment import NOWHERE
 from lookback.data import Batch
 from lookback.evaluate import Example
-from lookback.explorer import MARK, Story, figure, labels, page
-from lookback.probes import AXES, Look, Probe
+from lookback.explorer import MARK, figure, labels, page
+from lookback.probes import AXES, Look, Probe, Story
 
 LAYERS, HEADS = 2, 3
 SOURCE, WROTE = "hello", "oll"  # 7 symbols are read and 4 written, marks included

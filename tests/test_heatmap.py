@@ -104,6 +104,7 @@ def test_a_map_that_is_too_wide_is_not_drawn_on_a_terminal_and_never_wrapped_els
         lines = printed(panel, weights, colours=colours, width=width).splitlines()
         assert len([line for line in lines if line]) == 2 + 1 + 2  # two of words, the symbols, the rows
 
+
 def test_symbols_that_are_markup_stay_text() -> None:
     panel = Panel("", ["[red]", "[/]"], ["[b]", ":fire:"], "[i]rows", "columns", [(0, 0)])
     for colours in ("truecolor", None):
@@ -118,9 +119,20 @@ def test_symbols_that_are_markup_stay_text() -> None:
 def test_without_colours_it_is_the_map_of_the_lesson() -> None:
     text = printed(PANEL, WEIGHTS, colours=None)
     assert "\x1b" not in text
-    assert text.endswith(ascii_heatmap(WEIGHTS, ["c", "b", "$"], ["^", "a", "b", "c", "$"]) + "\n")
-    assert text.splitlines()[-4] == " c       █  "
-    assert text.splitlines()[-3] == " b ▒   ▒    "
+    lesson = ascii_heatmap(WEIGHTS, ["c", "b", "$"], ["^", "a", "b", "c", "$"])
+    assert text.replace("[", " ").endswith(lesson + "\n")
+    assert text.splitlines()[-4] == " c      [█  "  # before the shade of a right cell stands a bracket
+    assert text.splitlines()[-3] == " b ▒  [▒    "
+    assert "[" not in text.splitlines()[-2]
+
+
+def test_brackets_stand_before_the_shades_of_right_cells_whatever_their_width() -> None:
+    panel = Panel("", ["<pad>", "x"], ["wide", "y", "z"], "rows", "columns", [(0, 0), (1, 2)])
+    lines = printed(panel, np.eye(2, 3) + np.eye(2, 3, 1), colours=None).splitlines()
+    assert lines[-3:-1] == [
+        " <pad>    [█     █      ",
+        "     x           █    [█",
+    ]
 
 
 def test_where_colours_are_not_wanted_there_are_none() -> None:
@@ -130,8 +142,8 @@ def test_where_colours_are_not_wanted_there_are_none() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_where_shades_cannot_be_printed_plain_characters_stand_for_them(encoding: str) -> None:
     text = printed(PANEL, WEIGHTS, encoding, colours=None)
-    assert text.splitlines()[-4] == " c       #  "
-    assert text.splitlines()[-3] == " b :   :    "
+    assert text.splitlines()[-4] == " c      [#  "
+    assert text.splitlines()[-3] == " b :  [:    "
     assert text.splitlines()[-2] == " $       . *"
 
 

@@ -19,11 +19,11 @@ from PIL import Image
 from lookback import checkpoint, data, look, subjects
 from lookback.figures import COLOURS
 from lookback.interventions import MEANING
-from lookback.lesson import ascii_heatmap
 from lookback.probes import spell
-from lookback.session import checkpoint_path
+from lookback.run_folder import checkpoint_path
 from lookback.subjects import Subject
 from lookback.tasks.base import Ids, Task
+from lookback.tasks.reverse import Reverse
 from lookback.terminal import SteadyConsole
 from lookback.tokens import Vocabulary
 from test_subjects import MAPS, REVERSE, RIGHT, change_config, flat, pointing, scripted, write_weights
@@ -92,25 +92,26 @@ OTHER = {**MAPS, "cross/layer0": np.stack([flat(4, 5), RIGHT, pointing(1, 1, 1, 
 
 def test_a_string_leaves_pictures_arrays_and_a_page_of_all_kept_steps(run: Path) -> None:
     text = printed(run, "--source", "hello")
-    folder = run / "attention" / "hello"
+    folder = run / "attention" / "strings" / "hello"
     assert names(folder) == {*(f"{kind}_layer0.png" for kind in KINDS), "maps.npz", "explorer.html"}
     assert f"pictures   {folder}  (3 PNG, maps.npz)\n" in text
     assert f"explorer   {folder / 'explorer.html'}  (open it in a browser)\n" in text
     page = (folder / "explorer.html").read_text()
     assert "<title>transformer seed 3: hello</title>" in page
     assert re.findall(r'"label":"(\d+)"', page) == ["0", "7", "30"]
+    assert '"sliders":[{"active":1,' in page  # the best
     with Image.open(folder / "cross_layer0.png") as picture:
         assert picture.width > picture.height > 100  # two heads side by side
 
 
 def test_the_arrays_have_symbols_steps_and_maps_and_need_no_pickle(run: Path) -> None:
     printed(run, "--source", "hello")
-    found = arrays(run / "attention" / "hello")
+    found = arrays(run / "attention" / "strings" / "hello")
     assert set(found) == {
         f"run0/{name}"
         for name in ("name", "step", "read", "written", "right", *(f"{kind}/layer0" for kind in KINDS))
     }
-    assert (found["run0/name"].item(), found["run0/step"].item()) == ("transformer seed 3", 7)
+    assert (found["run0/name"].item(), found["run0/step"].item()) == ("transformer seed 3, best at step 7", 7)
     assert found["run0/read"].tolist() == ["<bos>", *"hello", "<eos>"]
     rows = len(found["run0/written"])
     assert found["run0/cross/layer0"].shape == (2, rows, 7)
@@ -132,14 +133,14 @@ def test_the_terminal_says_what_was_written_how_heads_look_and_draws_the_cleares
     ]
     assert "\non this string, cross/layer0/head1 has learned the task, since step 7: " in text
     assert "\ncross/layer0 head 1\nrows: symbol being written; columns: symbol of the source" in text
-    assert ascii_heatmap(RIGHT, ["c", "b", "a", "$"], ["^", "a", "b", "c", "$"]) in text
+    assert "\n   ^ a b c $\n c      [█  \n b    [█    \n a  [█      \n $         █\n" in text
     assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(
     ("head", "title", "line"),
     [
-        ("cross/layer0/head2", "cross/layer0 head 2", " c █     █  "),
+        ("cross/layer0/head2", "cross/layer0 head 2", " c █    [█  "),
         ("encoder_self/layer0/head1", "encoder_self/layer0 head 1", " b     █    "),
     ],
 )
@@ -166,7 +167,7 @@ def test_an_encoding_without_shades_gets_plain_characters(known: Path, monkeypat
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding="ascii", write_through=True))
     assert look.main([str(known), "--source", "abc"]) == 0
     text = stream.getvalue().decode("ascii")
-    assert " c       #  \n" in text
+    assert " c      [#  \n" in text
     assert "?" not in text
 
 
@@ -184,7 +185,7 @@ def test_a_string_that_was_not_typed_is_a_held_out_one(run: Path) -> None:
     [held_out] = data.held_out(REVERSE, 8, 1, "validation")  # 8 is the longest that it was trained on
     source = "".join(REVERSE.source_vocabulary.decode(held_out.tolist()))
     assert f"source  {source}\n" in text
-    assert (run / "attention" / source / "explorer.html").exists()
+    assert (run / "attention" / "strings" / source / "explorer.html").exists()
 
 
 def test_files_go_where_they_are_wanted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,9 +199,9 @@ def test_files_go_where_they_are_wanted(run: Path, tmp_path: Path, monkeypatch: 
 
 def test_a_second_call_takes_the_place_of_the_first(run: Path) -> None:
     first = printed(run, "--source", "abc")
-    before = names(run / "attention" / "abc")
+    before = names(run / "attention" / "strings" / "abc")
     assert printed(run, "--source", "abc") == first
-    assert names(run / "attention" / "abc") == before
+    assert names(run / "attention" / "strings" / "abc") == before
 
 
 # ------------------------------------------------------------------------------------------------ kinds of runs
@@ -211,7 +212,7 @@ def test_a_plain_rnn_has_nothing_to_show_and_says_so(tmp_path: Path) -> None:
     text = printed(run, "--source", "abc", "--head", "cross/layer0/head0")
     assert "rnn seed 3 has no attention: there is nothing to show\n" in text
     assert "(0 PNG, maps.npz)" in text
-    folder = run / "attention" / "abc"
+    folder = run / "attention" / "strings" / "abc"
     assert names(folder) == {"maps.npz", "explorer.html"}
     assert set(arrays(folder)) == {f"run0/{name}" for name in ("name", "step", "read", "written", "right")}
     assert "This model has no attention" in (folder / "explorer.html").read_text()
@@ -220,21 +221,23 @@ def test_a_plain_rnn_has_nothing_to_show_and_says_so(tmp_path: Path) -> None:
 def test_an_rnn_with_attention_has_one_head(tmp_path: Path) -> None:
     run = write_weights(tmp_path / "run", "best", "rnn_luong")
     assert "\ncross/layer0 head 0\n" in printed(run, "--source", "abc")
-    assert names(run / "attention" / "abc") == {"cross_layer0.png", "maps.npz", "explorer.html"}
+    assert names(run / "attention" / "strings" / "abc") == {"cross_layer0.png", "maps.npz", "explorer.html"}
 
 
 def test_a_run_that_is_still_training_is_shown_at_its_last_step(tmp_path: Path) -> None:
     run = write_weights(tmp_path / "run", "last", step=4)
     write_weights(run, 0, step=0)
     assert printed(run, "--source", "abc").startswith("\ntransformer seed 3, step 4\n")
-    assert re.findall(r'"label":"(\d+)"', (run / "attention" / "abc" / "explorer.html").read_text()) == ["0", "4"]
+    assert re.findall(
+        r'"label":"(\d+)"', (run / "attention" / "strings" / "abc" / "explorer.html").read_text()
+    ) == ["0", "4"]
 
 
 def test_an_older_run_is_shown_and_questioned(tmp_path: Path) -> None:
     run = write_weights(tmp_path / "run", "best")
     change_config(run, "best", evaluate={"lengths": [3], "strings": 2, "extra_tokens": 1})
     printed(run, "--source", "abc")
-    page = (run / "attention" / "abc" / "explorer.html").read_text()
+    page = (run / "attention" / "strings" / "abc" / "explorer.html").read_text()
     assert '"sliders":[{' not in page  # there is one step alone
     assert "as trained" in printed(run, "--ablate", "cross/layer0/head0", "--strings", 2)
 
@@ -244,7 +247,7 @@ def test_where_a_page_would_be_too_large_earlier_steps_are_left_out(
 ) -> None:
     monkeypatch.setattr(look, "PAGE_CELLS", 1)
     printed(run, "--source", "abc")
-    page = (run / "attention" / "abc" / "explorer.html").read_text()
+    page = (run / "attention" / "strings" / "abc" / "explorer.html").read_text()
     assert re.findall(r'"label":"(\d+)"', page) == ["7", "30"]  # the last, and the one that is shown
 
 
@@ -264,25 +267,27 @@ def test_several_runs_stand_on_one_page(tmp_path: Path) -> None:
         write_weights(tmp_path / "c", "best", "rnn_luong", step=9),
     ]
     text = printed(*runs, "--source", "abc")
-    folder = runs[0] / "attention" / "abc_and_2_more"
+    folder = runs[0] / "attention" / "strings" / "abc_and_2_more"
     assert names(folder) == {
         *(f"run0_{kind}_layer0.png" for kind in KINDS),
         "run2_cross_layer0.png",
         "maps.npz",
         "explorer.html",
     }
-    titles = ["transformer seed 3", "rnn seed 3", "rnn_luong seed 3"]
-    assert re.findall(r"<h2>(.*?)</h2>", (folder / "explorer.html").read_text()) == titles
-    assert re.findall(r"^(.*), step (\d)$", text, flags=re.MULTILINE) == list(zip(titles, "779", strict=True))
+    titles = [("transformer seed 3", "7"), ("rnn seed 3", "7"), ("rnn_luong seed 3", "9")]
+    assert re.findall(r"<h2>(.*?), .* step (\d)</h2>", (folder / "explorer.html").read_text()) == titles
+    assert re.findall(r"^(.*), step (\d)$", text, flags=re.MULTILINE) == titles
     found = arrays(folder)
-    assert [found[f"run{number}/name"].item() for number in range(3)] == titles
+    assert [found[f"run{number}/name"].item().partition(",")[0] for number in range(3)] == [
+        name for name, _ in titles
+    ]
     assert "run2/cross/layer0" in found
     assert "run1/cross/layer0" not in found
 
 
 def test_two_strings_stand_beside_each_other(known: Path) -> None:
     text = printed(known, "--source", "abc", "--beside", "xyz")
-    folder = known / "attention" / "abc_xyz"
+    folder = known / "attention" / "strings" / "abc_xyz"
     kinds = ("encoder_self", "cross")
     assert names(folder) == {
         *(f"{name}_{kind}_layer0.png" for name in ("run0", "run1", "contrast") for kind in kinds),
@@ -297,7 +302,7 @@ def test_two_strings_stand_beside_each_other(known: Path) -> None:
         r"^ cross/layer0 +0\.00 +0\.00 +0\.88 *$", text, flags=re.MULTILINE
     )  # 7/8: a half in one of four rows
     assert "The same for both:\n- " in text
-    assert re.findall(r"<h2>(.*?)</h2>", (folder / "explorer.html").read_text()) == ["abc", "xyz"]
+    assert re.findall(r"<h2>(.*?), .*</h2>", (folder / "explorer.html").read_text()) == ["abc", "xyz"]
     found = arrays(folder)
     assert found["run1/read"].tolist() == ["<bos>", *"xyz", "<eos>"]
     assert np.array_equal(found["run1/cross/layer0"], OTHER["cross/layer0"])
@@ -326,10 +331,25 @@ def test_no_symbol_breaks_a_file_name_or_a_page(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(subjects, "subjects", lambda _: found)
     printed("run", "--source", text, "--beside", "/" * 8)
     assert names(tmp_path) == {"run"}
-    assert names(tmp_path / "run" / "attention") == {"_" * 17}
-    folder = tmp_path / "run" / "attention" / ("_" * 17)
+    [folder] = (tmp_path / "run" / "attention" / "strings").iterdir()
+    assert re.fullmatch(r"_{8}_[0-9a-f]{8}_{9}_[0-9a-f]{8}", folder.name)
     assert arrays(folder)["run0/written"].tolist() == [*text, "<eos>"]
     assert "<$[" not in (folder / "explorer.html").read_text().partition("<section>")[2]
+
+
+def test_strings_that_a_file_system_may_confuse_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["ab", "AB", "aB", "a" * 41, "a" * 42, "Z" * 60, "con"]
+    script = {text: (text[::-1], {"cross/layer0": flat(len(text) + 1, len(text) + 2)[None]}) for text in texts}
+    found = [scripted(tmp_path, script, Reverse(alphabet_size=52))]
+    monkeypatch.setattr(subjects, "subjects", lambda _: found)
+    for text in texts:
+        printed("run", "--source", text)
+    folders = names(tmp_path / "attention" / "strings")
+    assert "ab" in folders
+    assert len({name.lower() for name in folders}) == len(texts)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_]{1,49}", name) for name in folders)
 
 
 # ------------------------------------------------------------------------------------------------------ what if
@@ -372,7 +392,7 @@ def test_heads_are_ablated_and_forced_as_typed(run: Path, typed: list[str], aske
     assert [(row["kind"], row["heads"]) for row in found["interventions"]] == asked
     assert list(found["as_trained"]) == ["3", "5"]
     assert (found["strings"], found["split"], found["step"], found["run"]) == (2, "validation", 7, str(run))
-    assert text.startswith("transformer seed 3: exact match by length, 2 validation strings each\n")
+    assert text.startswith("transformer seed 3: exact match by length, up to 2 validation strings each\n")
     assert len(re.findall(r"^ .*\S +\d\.\d\d +\d\.\d\d *$", text, flags=re.MULTILINE)) == 1 + len(asked)
     assert MEANING in text
     assert text.endswith(f"all numbers   {run / 'attention' / 'what_if.json'}\n")
@@ -433,6 +453,26 @@ def test_a_wrong_command_is_one_clear_line_and_leaves_nothing(run: Path, typed: 
     code, found = refused(run, *typed)
     assert code == 2
     assert line in found
+    assert not (run / "attention").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (["--ablate", "each", "--source", "abc"], "--source does nothing with --ablate and --force, but is 'abc'"),
+        (
+            ["--force", "cross/layer0", "--beside", "abc"],
+            "--beside does nothing with --ablate and --force, but is 'abc'",
+        ),
+        (["--ablate", "each", "--head", ""], "--head does nothing with --ablate and --force, but is ''"),
+        (["--source", "abc", "--by", "zero"], "--by needs --ablate or --force, but is 'zero'"),
+        (["--lengths", "3"], "--lengths needs --ablate or --force, but is [3]"),
+        (["--strings", "3"], "--strings needs --ablate or --force, but is 3"),
+        (["--force", "cross/layer0", "--by", "uniform"], "--by needs --ablate, but is 'uniform'"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(run: Path, typed: list[str], line: str) -> None:
+    assert refused(run, *typed) == (2, line)
     assert not (run / "attention").exists()
 
 
@@ -555,4 +595,4 @@ def test_the_script_runs_where_only_ascii_can_be_printed(run: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"transformer seed 3, step 7\nsource  abc\n" in done.stdout
-    assert "explorer.html" in names(run / "attention" / "abc")
+    assert "explorer.html" in names(run / "attention" / "strings" / "abc")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import album, checkpoint, config, experiment, launcher, session
+from lookback import album, checkpoint, config, experiment, launcher, run_folder, session
 from lookback.alignment import Head, HeadScore
 from lookback.board import Board
 from lookback.data import collate
 from lookback.figures import COLOURS, OUTLINE
+from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
 from lookback.probes import validation_probe
 from lookback.tasks.base import Ids, Task
@@ -45,10 +47,19 @@ SELF = [f"{kind}/layer0/head{head}" for kind in ("encoder_self", "decoder_self")
 Runner = Callable[..., int]
 
 
+@cache
+def composed() -> dict[str, Any]:
+    return launcher.compose("train", SETTINGS)
+
+
+def built() -> tuple[Task, Seq2Seq]:
+    return session.build(config.build(composed()))
+
+
 @pytest.fixture(scope="module")
 def run() -> Runner:
-    """Train into a folder, or go on there, with settings of the board; composed once, which takes longest."""
-    raw = launcher.compose("train", SETTINGS)
+    """Train into a folder, or go on there, with settings of the board."""
+    raw = composed()
 
     def run(
         folder: Path, board: dict[str, Any], *, resume: bool = False, quiet: bool = True, steps: int = 5
@@ -93,7 +104,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 def same_bits(one: Path, other: Path) -> bool:
     for which in ("best", "last"):
-        first, second = (checkpoint.load(session.checkpoint_path(folder, which)) for folder in (one, other))
+        first, second = (checkpoint.load(run_folder.checkpoint_path(folder, which)) for folder in (one, other))
         if any(not torch.equal(tensor, second["model"][name]) for name, tensor in first["model"].items()):
             return False
     return True
@@ -155,15 +166,18 @@ def test_maps_are_kept_at_every_step_and_are_those_of_the_weights(watched: Path)
 
 
 def test_weights_are_kept_at_their_cadence(watched: Path) -> None:
-    assert session.snapshots(watched) == [0, 2, 4, 5]
+    assert run_folder.snapshots(watched) == [0, 2, 4, 5]
 
 
 def film_maps(folder: Path) -> list[list[list[int]]]:
     """The frames of a film of one row, in order: the level of each cell's colour, row by row."""
     with Image.open(folder / "attention" / "film.png") as picture:
         drawn = np.asarray(picture.convert("RGB"))
+    colours, of_pixels = np.unique(drawn.reshape(-1, 3), axis=0, return_inverse=True)
     levels = {tuple(colour): number for number, colour in enumerate(COLOURS.tolist())}
-    table = np.array([[levels.get(tuple(pixel), -1) for pixel in line] for line in drawn.tolist()])
+    table = np.array([levels.get(tuple(colour), -1) for colour in colours.tolist()])[of_pixels].reshape(
+        drawn.shape[:2]
+    )
     inside = (table >= 0) | (drawn == OUTLINE).all(axis=-1)
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     frames = np.split(columns, np.flatnonzero(np.diff(columns) > 1) + 1)
@@ -206,13 +220,13 @@ def test_watching_changes_no_bit_of_the_weights(run: Runner, watched: Path, tmp_
     assert run(tmp_path / "dark", DARK) == 0
     assert same_bits(watched, tmp_path / "dark")
     assert logged(tmp_path / "dark") == {}
-    assert session.snapshots(tmp_path / "dark") == []
+    assert run_folder.snapshots(tmp_path / "dark") == []
     assert {path.name for path in (tmp_path / "dark" / "attention").iterdir()}.isdisjoint({"logged", "film.png"})
     assert summary(tmp_path / "dark")["alignment"] == summary(watched)["alignment"]
 
 
 def test_watching_draws_no_random_number_and_leaves_the_mode_as_it_was(tmp_path: Path) -> None:
-    task, model = session.build(config.build(launcher.compose("train", SETTINGS)))
+    task, model = built()
     model.train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
@@ -222,7 +236,7 @@ def test_watching_draws_no_random_number_and_leaves_the_mode_as_it_was(tmp_path:
         for step in (1, 2):
             observer.draw(step, model, board)
             observer.measure(step, model, board)
-        found = observer.find(model)
+        found = observer.find(model, 99)
         observer.leave(2, model, board, found.head)
     assert torch.equal(torch.get_rng_state(), state)
     assert np.array_equal(np.random.get_state()[1], numpy_state)  # type: ignore[index]
@@ -254,7 +268,7 @@ def test_after_resuming_from_an_earlier_step_each_step_is_there_once(
     assert run(folder, WATCHED, resume=True) == 0
     assert same_bits(watched, folder)
     assert logged(folder) == logged(watched)
-    assert session.snapshots(folder) == [0, 2, 4, 5]
+    assert run_folder.snapshots(folder) == [0, 2, 4, 5]
     first, second = (album.kept(one / "attention") for one in (watched, folder))
     assert list(second) == list(first)
     for step, path in second.items():
@@ -282,7 +296,7 @@ def test_probes_changed_on_resume_do_not_break_the_film(
 ) -> None:
     folder = Path(shutil.copytree(cut_off, tmp_path / "run"))
     assert run(folder, WATCHED | {"probe_lengths": lengths}, resume=True, quiet=False) == 0
-    assert "no picture" not in capsys.readouterr().out
+    assert "not shown" not in capsys.readouterr().out
     assert list(album.kept(folder / "attention")) == [1, 2, 3, 4, 5]
     assert len(film_maps(folder)) == 3  # the last probe was another string before
 
@@ -297,12 +311,28 @@ def test_a_file_in_the_place_of_the_folder_costs_the_pictures_and_nothing_else(
     folder.mkdir()
     (folder / "attention").write_text("in the way")
     assert run(folder, WATCHED, quiet=False) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("no picture")]
-    assert [line.split(":")[0] for line in lines] == [f"no picture at step {step}" for step in (1, 2, 3, 4, 5, 5)]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not shown")]
+    assert [line.split(":")[0] for line in lines] == [f"not shown at step {step}" for step in (1, 2, 3, 4, 5, 5)]
     assert same_bits(watched, folder)
     assert summary(folder)["status"] == "finished"
     assert logged(folder) == logged(watched)
     assert (folder / "attention").read_text() == "in the way"
+
+
+def test_heads_that_cannot_be_measured_cost_the_finding_alone(
+    run: Runner, watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr("lookback.observer.measure", fail)
+    assert run(tmp_path / "run", DARK | {"alignment_every": 5}, quiet=False) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not shown")]
+    assert lines == ["not shown at step 5: no room"] * 2  # measuring, and finding the clearest
+    found = summary(tmp_path / "run")
+    assert found["status"] == "finished"
+    assert found["exact_match"] == summary(watched)["exact_match"]
+    assert (found.get("alignment", {}), found.get("learned_by", {})) == ({}, {})
 
 
 def test_a_film_that_cannot_be_drawn_costs_the_film_alone(
@@ -313,7 +343,7 @@ def test_a_film_that_cannot_be_drawn_costs_the_film_alone(
 
     monkeypatch.setattr(album, "film", fail)
     assert run(tmp_path / "run", DARK | {"images_every": 2}, quiet=False, steps=2) == 0
-    assert "no picture at step 2: too many frames\n" in capsys.readouterr().out
+    assert "not shown at step 2: too many frames\n" in capsys.readouterr().out
     assert (tmp_path / "run" / "attention" / "maps.npz").exists()
     assert summary(tmp_path / "run")["status"] == "finished"
 
@@ -325,7 +355,7 @@ def test_a_model_without_attention_leaves_no_maps(tmp_path: Path) -> None:
         observer = Observer(task, [2], collate(task, [np.array([4, 5])]), tmp_path, 0)
         observer.draw(1, model, board)
         observer.measure(1, model, board)
-        found = observer.find(model)
+        found = observer.find(model, 99)
         observer.leave(1, model, board, found.head)
     assert (found.head, found.scores, found.says()) == (None, {}, "")
     assert found.summary() == {"alignment": {}, "learned_by": {}}
@@ -389,12 +419,12 @@ class Constant(Task):
 
 def test_a_task_without_an_answer_names_the_sharpest_head(tmp_path: Path) -> None:
     task = Constant(alphabet_size=26)
-    _, model = session.build(config.build(launcher.compose("train", SETTINGS)))
+    _, model = built()
     with Board(tmp_path, 0) as board:
         observer = Observer(task, [4], collate(task, [np.array([4, 9, 6, 7]), np.array([8, 5])]), tmp_path, 0)
         observer.draw(3, model, board)
         observer.measure(3, model, board)
-        found = observer.find(model)
+        found = observer.find(model, 99)
         observer.leave(3, model, board, found.head)
     assert found.head is not None
     entropies = [score.entropy for score in found.scores["cross/layer0"]]
@@ -424,10 +454,11 @@ def write_metrics(folder: Path, largest: dict[int, float], head: str) -> None:
 def test_since_when_is_read_from_what_was_logged(
     tmp_path: Path, largest: dict[int, float], since: int | None
 ) -> None:
-    task, model = session.build(config.build(launcher.compose("train", SETTINGS)))
+    task, model = built()
     observer = Observer(task, [2], collate(task, [np.array([4, 5, 6])]), tmp_path, 0)
     write_metrics(tmp_path, {}, "none")
-    clearest = observer.find(model).head
+    clearest = observer.find(model, 99).head
     assert clearest is not None
-    write_metrics(tmp_path, largest, clearest.name)
-    assert observer.find(model).since == since
+    write_metrics(tmp_path, largest | {50: 0.25}, clearest.name)
+    assert observer.find(model, 30).since == since  # the last is of later weights than these
+    assert observer.find(model, 50).since is None

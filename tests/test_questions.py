@@ -116,7 +116,7 @@ def test_a_model_that_is_known_answers_as_it_must(tmp_path: Path) -> None:
     path = tmp_path / "new" / "what_if.json"
     answer(out, one, asked("zero", "force", "uniform"), SETTINGS, path)
     text = stream.getvalue()
-    assert text.startswith("looker seed 5: exact match by length, 23 validation strings each\n")
+    assert text.startswith("looker seed 5: exact match by length, up to 23 validation strings each\n")
     trained = [f"{shares[length]:.2f}" for length in (6, 3)]
     assert rows(text) == {
         "as trained": trained,

@@ -17,8 +17,8 @@ from lookback.checkpoint import CheckpointError
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.probes import Look, PlaceMaps, look, spell
-from lookback.session import checkpoint_path
-from lookback.subjects import Subject, finding, follow, head_scores, heads, subject, subjects, thinned
+from lookback.run_folder import checkpoint_path
+from lookback.subjects import Subject, finding, follow, heads, look_scores, subject, subjects, thinned
 from lookback.tasks.base import Ids, Task
 from lookback.tasks.reverse import Reverse
 from lookback.tokens import BOS, EOS
@@ -327,7 +327,7 @@ def test_outputs_are_cut_off_where_evaluation_cuts_them_off(tmp_path: Path) -> N
 
 def test_heads_are_scored_on_the_string_by_pencil() -> None:
     [found] = looks_with((7, MAPS))
-    scores = head_scores(found)
+    scores = look_scores(found)
     assert {place: len(row) for place, row in scores.items()} == {"encoder_self/layer0": 3, "cross/layer0": 3}
     weights = [score.weight for score in scores["cross/layer0"]]
     assert weights == pytest.approx([1 / 5, 1.0, 1 / 2])
@@ -355,6 +355,8 @@ def test_each_head_of_cross_attention_is_listed_with_the_step_since_which_it_has
         ("cross/layer0/head2", 30),
     ]
     assert [head.score.weight for head, _ in found] == [0.0, 1.0, 1.0]
+    early = heads(scripted(tmp_path, step=10), looks)  # what came after the weights that are shown does not count
+    assert [since for _, since in early] == [None, 10, 0]
 
 
 def test_the_finding_is_of_the_weights_shown_and_says_since_when(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The attention pictures that a run keeps as files: the maps of each logging step, the film, the last maps.
 
-In the run folder, `attention/logged/<step>.npz` holds the maps of all probes at a step; the film and the explorer
-are made of them.
+In the run folder, `attention/logged/<step>.npz` holds the maps of all probes at a step; the film is made of them.
 """
 
 import io

@@ -66,7 +66,11 @@ def head_scores(weights: Tensor, right: Tensor, real: Tensor) -> list[HeadScore]
 
 
 def right_cells(task: Task, batch: Batch) -> Tensor:
-    """The right cell of each row of cross-attention maps: (batch, target - 1), NOWHERE for marks and pads."""
+    """The right cell of each row of cross-attention maps: (batch, target - 1), NOWHERE for marks and pads.
+
+    It is the one that the task's alignment names. Where a symbol occurs twice in the source, as often in sorting,
+    looking at its twin is as good, and yet counts as looking elsewhere.
+    """
     source = batch.source.cpu().numpy()
     cells = torch.full(batch.labels.shape, NOWHERE)
     for row, length in enumerate(batch.source_lengths.tolist()):
@@ -129,7 +133,10 @@ class Head:
 
 
 def clearest(scores: Mapping[str, list[HeadScore]]) -> Head | None:
-    """The cross-attention head with most weight on the right cells, or the least entropy where nothing is right.
+    """The cross-attention head that looks most where the answer stands.
+
+    One that has learned the task comes before one that has not, then more weight on the right cells, then less
+    entropy, which alone counts where nothing is right.
 
     Returns:
         None if no place is cross-attention.
@@ -140,7 +147,7 @@ def clearest(scores: Mapping[str, list[HeadScore]]) -> Head | None:
         if place.startswith("cross/")
         for number, score in enumerate(row)
     ]
-    return max(heads, key=lambda head: (head.score.weight or 0.0, -head.score.entropy), default=None)
+    return max(heads, key=lambda head: (head.learned, head.score.weight or 0.0, -head.score.entropy), default=None)
 
 
 def learned_since(history: Iterable[tuple[int, float]]) -> int | None:

@@ -30,6 +30,7 @@ from lookback.models.transformer import Transformer
 from lookback.observer import Observer
 from lookback.peers import BareRnn, TorchTransformer, copy_rnn_weights, copy_weights
 from lookback.positions.sinusoidal import Sinusoidal
+from lookback.run_folder import keep_weights
 from lookback.session import VALIDATION_STRINGS
 from lookback.timing import Row, Work, alternate, milliseconds, seconds
 from lookback.tokens import PAD
@@ -157,7 +158,10 @@ def watching(work: Work) -> list[Row]:
         actions: list[tuple[int, Callable[[], object]]] = [
             (loaded.board.alignment_every, lambda: observer.measure(trainer.step, model, board)),
             (loaded.board.images_every, lambda: observer.draw(trainer.step, model, board)),
-            (loaded.board.snapshots_every, lambda: session.keep_weights(Path(name), trainer.step, loaded, model)),
+            (
+                loaded.board.snapshots_every,
+                lambda: keep_weights(Path(name), trainer.step, loaded.raw, model),
+            ),
         ]
         for _ in range(work.rounds + 1):
             step = seconds(lambda: advance(trainer, batches, work.steps)) / work.steps

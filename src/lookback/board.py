@@ -35,7 +35,7 @@ class BoardSettings:
         scalars_every: steps between writings of scalars; each step is a point of its own all the same.
         alignment_every: steps between measurements of how every head looks; 0 = none.
         images_every: steps between attention images; 0 = none.
-        snapshots_every: steps between weights that are kept, to look at any string at any step later; 0 = none.
+        snapshots_every: steps between weights kept for looking at any string, 50 of them at most; 0 = none.
         probe_lengths: one validation string of each length is drawn, side by side.
     """
 
@@ -99,7 +99,7 @@ class Board:
             for head in heads:
                 drawn = picture.draw([found[place][head] for found in maps])
                 _add_picture(self._writer, f"attention/{place}/head{head}", drawn, step)
-            sheet = self._picture(f"{kind(place)} sheet", heads_panels(probes[-1], place, heads))
+            sheet = self._picture(f"{kind(place)} sheet of {len(heads)}", heads_panels(probes[-1], place, heads))
             drawn = sheet.draw(list(maps[-1][place]))
             _add_picture(self._writer, f"attention_sheets/{place}", drawn, step)
 

@@ -25,8 +25,8 @@ from lookback.groups import grouped
 from lookback.launcher import Job, Outcome, run_jobs
 from lookback.machine import code_version
 from lookback.results import Result
+from lookback.run_folder import checkpoint_path
 from lookback.schema import ConfigError, Problem
-from lookback.session import checkpoint_path
 from lookback.stop import Stop
 from lookback.watch import Watch, Watched
 

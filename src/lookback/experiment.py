@@ -11,8 +11,9 @@ from lookback.board import Board
 from lookback.config import Config
 from lookback.models.base import Seq2Seq
 from lookback.results import read_summary
+from lookback.run_folder import checkpoint_path
 from lookback.schema import ConfigError, Problem
-from lookback.session import Run, checkpoint_path
+from lookback.session import Run
 from lookback.stop import Stop
 from lookback.tasks.base import Task
 

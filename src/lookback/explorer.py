@@ -5,7 +5,6 @@ plotly does all the drawing: the page has no script but plotly's own. This is th
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product, zip_longest
 from typing import Any
 
@@ -14,7 +13,7 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.io import to_html  # type: ignore[import-untyped]
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from lookback.probes import AXES, Look, kind
+from lookback.probes import AXES, Look, Story, kind
 
 KINDS = {"cross": "cross", "encoder_self": "encoder self", "decoder_self": "decoder self"}  # as they are offered
 WIDTH = 1040  # pixels of a row of maps
@@ -38,29 +37,6 @@ p {{ max-width: 84em; margin: 0.3em 0; }} section {{ border-top: 1px solid #ccc;
 <body><h1>{title}</h1>
 <noscript><p>Scripts in this file draw the maps, but this browser runs none.</p></noscript>
 {explanation}"""
-
-
-@dataclass(frozen=True)
-class Story:
-    """One run on the page.
-
-    Attributes:
-        name: such as `transformer seed 0`.
-        looks: in the order of training steps, at least one; all have the same places and heads.
-
-    Raises:
-        ValueError: if there is no look, or looks differ in their places or heads.
-    """
-
-    name: str
-    looks: Sequence[Look]
-
-    def __post_init__(self) -> None:
-        heads = [{place: len(maps) for place, maps in look.maps.items()} for look in self.looks]
-        if not heads:
-            raise ValueError(f"looks of {self.name!r} must be at least one, but there are none")
-        if any(found != heads[0] for found in heads):
-            raise ValueError(f"looks of {self.name!r} must have the same places and heads, but have {heads}")
 
 
 def page(stories: Sequence[Story], title: str) -> str:
@@ -108,15 +84,21 @@ def explanation(stories: Sequence[Story]) -> str:
 
 
 def figure(story: Story) -> go.Figure:
-    """The maps, text and controls of one run; at first, all its cross-attention at the last step."""
-    grid = Grid(story.looks)
+    """The maps, text and controls of one run; at first, all its cross-attention at the shown step."""
+    grid = Grid(story.looks, story.shown)
     height = grid.top + grid.height + BOTTOM
     drawn = go.Figure(grid.traces()).update_layout(
         {"template": "none", "width": LEFT + WIDTH + RIGHT, "height": height},
         margin={"l": LEFT, "r": RIGHT, "t": grid.top, "b": BOTTOM, "autoexpand": False},
         plot_bgcolor="#555" if grid.kinds else None,  # the lines between cells
         dragmode=False,
-        title={"text": words(story.looks[-1]), "xref": "paper", "x": 0, "y": 1 - 80 / height, "yanchor": "top"},
+        title={
+            "text": words(story.looks[story.shown]),
+            "xref": "paper",
+            "x": 0,
+            "y": 1 - 80 / height,
+            "yanchor": "top",
+        },
         title_font={"family": "DejaVu Sans Mono, Menlo, Consolas, monospace", "size": 15, "color": "#222"},
         coloraxis={"colorscale": "magma", "cmin": 0, "cmax": 1},
         coloraxis_colorbar={"title_text": "weight", "len": 240, "lenmode": "pixels", "y": 1, "yanchor": "top"},
@@ -147,10 +129,12 @@ class Grid:
 
     Args:
         looks: of a story.
+        shown: which of them is seen at first.
     """
 
-    def __init__(self, looks: Sequence[Look]) -> None:
+    def __init__(self, looks: Sequence[Look], shown: int) -> None:
         self.looks = looks
+        self.shown = range(len(looks))[shown]
         heads = {place: len(maps) for place, maps in looks[0].maps.items()}
         self.kinds = [name for name in KINDS if name in map(kind, heads)]
         self.layers = list(dict.fromkeys(place.partition("/")[2] for place in heads))
@@ -167,11 +151,11 @@ class Grid:
         self.letters = min(max(self.cell / 1.2, 7), 12)  # pixels; plotly leaves labels out that have no room
 
     def traces(self) -> list[dict[str, Any]]:
-        """One heatmap a map, with what the last look has to show."""
+        """One heatmap a map, with what the shown look has to show."""
         size = min(1.1 * self.cell, 18) if self.cell > 5 else None  # None = what a cell has room for
         mark = {"texttemplate": "%{text}", "textfont": {"color": MARK_COLOUR, "shadow": SHADOW, "size": size}}
         found = []
-        for (place, head), content in zip(self.maps, self.contents(self.looks[-1]), strict=True):
+        for (place, head), content in zip(self.maps, self.contents(self.looks[self.shown]), strict=True):
             axes = self.panels[self.layers.index(place.partition("/")[2]), head]
             trace: dict[str, Any] = {"type": "heatmap", "xaxis": f"x{axes}", "yaxis": f"y{axes}"}
             trace |= {"name": f"{place}/head{head}", "visible": kind(place) == self.kinds[0]}
@@ -246,7 +230,7 @@ class Grid:
             "y": 1 + (self.top - 4) / self.height,
             "yanchor": "top",
         }
-        state = {"active": len(steps) - 1, "currentvalue_prefix": "training step: ", "pad_t": 0}
+        state = {"active": self.shown, "currentvalue_prefix": "training step: ", "pad_t": 0}
         return [place | state | {"steps": steps}] if len(steps) > 1 else []
 
 

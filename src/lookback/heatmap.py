@@ -16,6 +16,7 @@ PLAIN_SHADES = " .:*#"
 SHORT = {"<bos>": "^", "<eos>": "$"}
 LONGEST = 6  # letters of a symbol
 ANSWER = "[]"
+MARK = "["
 
 
 def labels(symbols: Sequence[str]) -> list[str]:
@@ -49,7 +50,13 @@ def shaded(console: Console, panel: Panel, weights: NDArray[np.floating]) -> str
         shades = SHADES
     except UnicodeEncodeError:
         shades = PLAIN_SHADES
-    return ascii_heatmap(weights, labels(panel.rows), labels(panel.columns), shades)
+    rows, columns = labels(panel.rows), labels(panel.columns)
+    lines = ascii_heatmap(weights, rows, columns, shades).splitlines()
+    width = max(map(len, [*rows, *columns])) + 1  # of a cell, and of the rows' labels; the shade stands at its end
+    for row, column in panel.outlined:
+        at = width * (column + 2) - 2
+        lines[row + 1] = lines[row + 1][:at] + MARK + lines[row + 1][at + 1 :]
+    return "\n".join(lines) + "\n"
 
 
 def show(console: Console, panel: Panel, weights: NDArray[np.floating]) -> None:
@@ -67,7 +74,8 @@ def show(console: Console, panel: Panel, weights: NDArray[np.floating]) -> None:
     marks = ", ^ = <bos>, $ = <eos>" if set(SHORT) & {*panel.rows, *panel.columns} else ""
     console.print(f"rows: {panel.row_axis}; columns: {panel.column_axis}{marks}", markup=False, soft_wrap=True)
     if console.color_system is None or console.no_color:
-        console.print("the darkest cell is the largest weight\n", markup=False)
+        answer = f"; {MARK} = where the answer stands" if panel.outlined else ""
+        console.print(f"the fullest cell is the largest weight{answer}\n", markup=False)
         console.print(shaded(console, panel, weights), markup=False, emoji=False, soft_wrap=True)
     else:
         answer = f", {ANSWER} = where the answer stands" if panel.outlined else ""

@@ -1,23 +1,24 @@
 """The command `python scripts/attention.py RUN`: where a trained model looks, and what if it looked elsewhere."""
 
 import argparse
+import hashlib
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from lookback import album, data, explorer, heatmap, questions, subjects, terminal
+from lookback import album, data, explorer, heatmap, questions, results, subjects, terminal
 from lookback.checkpoint import CheckpointError, write_whole
-from lookback.explorer import Story
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
-from lookback.probes import Look, heads_panels, spell
+from lookback.probes import Look, Story, heads_panels, spell
 from lookback.schema import ConfigError
 from lookback.subjects import Subject
 from lookback.tasks.base import Ids
@@ -25,6 +26,7 @@ from lookback.terminal import SteadyConsole, shown_path
 
 DEFAULT_LENGTH = 10
 LONGEST = 300  # symbols
+STRINGS = 50
 PAGE_CELLS = 1_500_000  # of all maps of a run on a page; earlier steps are left out beyond that
 EPILOG = """\
 examples:
@@ -55,14 +57,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--ablate", action="append", default=[], metavar="HEAD", help="a head to do without; 'each' = in turn"
     )
-    made.add_argument(
-        "--by", choices=("uniform", "zero"), default="uniform", help="how: weights alike, or output zero"
-    )
+    made.add_argument("--by", choices=("uniform", "zero"), help="how: weights alike (the default), or output zero")
     made.add_argument(
         "--force", action="append", default=[], metavar="HEAD", help="a head to force to the right cell"
     )
     made.add_argument("--lengths", type=_lengths, metavar="N,N", help="what --ablate and --force are tested at")
-    made.add_argument("--strings", type=_positive, default=50, help="strings of each length (default %(default)s)")
+    made.add_argument("--strings", type=_positive, help=f"strings of each length (default {STRINGS})")
     return made
 
 
@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = subjects.subjects([folder.expanduser() for folder in typed.runs])
         if len(found) > 1 and (typed.beside is not None or typed.ablate or typed.force):
             raise ValueError(f"--beside, --ablate and --force take one run, but there are {len(found)}")
+        _check_together(typed)
         if typed.ablate or typed.force:
             _ask(typed, found[0], console)
         else:
@@ -99,6 +100,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _check_together(typed: argparse.Namespace) -> None:
+    """Refuse what would do nothing beside what else was typed."""
+    asks = typed.ablate or typed.force
+    idle = ("source", "beside", "head") if asks else ("by", "lengths", "strings")
+    for name in idle:
+        if getattr(typed, name) is not None:
+            rule = "does nothing with --ablate and --force" if asks else "needs --ablate or --force"
+            raise ValueError(f"--{name} {rule}, but is {getattr(typed, name)!r}")
+    if typed.by and not typed.ablate:
+        raise ValueError(f"--by needs --ablate, but is {typed.by!r}")
 
 
 def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyConsole) -> None:
@@ -119,7 +132,11 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     for one, source, text in sources:
         looks = subjects.follow(one, source)
         console.print(f"\n{one.name}, step {one.step}" if len(texts) == 1 else f"\n{text}", markup=False)
-        story = Story(one.name if len(texts) == 1 else text, subjects.thinned(one, looks, PAGE_CELLS))
+        kept = subjects.thinned(one, looks, PAGE_CELLS)
+        name = one.name if len(texts) == 1 else text
+        story = Story(f"{name}, best at step {one.step}", kept, kept.index(one.shown(looks)))
+        if len(kept) < len(looks):
+            console.print(f"the page has {len(kept)} of {len(looks)} steps: the maps are large", markup=False)
         told.append((one, looks, story))
         _tell(console, one, looks, typed.head)
     written = _save(folder, told)
@@ -144,11 +161,19 @@ def _source(typed: argparse.Namespace, one: Subject) -> str:
 
 def _folder(typed: argparse.Namespace, found: Sequence[Subject], texts: Sequence[str]) -> Path:
     """Where files go, made if it is not there."""
-    names = [re.sub(r"[^\w-]", "_", text)[:40] for text in texts]
+    names = [_file_name(text) for text in texts]
     name = "_".join([*names, *(f"and_{len(found) - 1}_more" for _ in found[1:2])])
-    folder: Path = typed.output or found[0].folder / "attention" / name
+    folder: Path = typed.output or found[0].folder / "attention" / "strings" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _file_name(text: str) -> str:
+    """A name for a text's folder: the text itself, if every file system can tell it from others."""
+    if re.fullmatch(r"[a-z0-9]{1,40}", text):
+        return text
+    digest = hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    return f"{re.sub(r'[^a-zA-Z0-9]', '_', text)[:40]}_{digest}"
 
 
 def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: str | None) -> None:
@@ -161,7 +186,12 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
         return
     console.print(_heads_table(one, looks))
     found = subjects.finding(one, looks)
-    console.print(f"on this string, {found.says()}\n", markup=False, soft_wrap=True)
+    console.print(f"on this string, {found.says()}", markup=False, soft_wrap=True)
+    learned = results.read_summary(one.folder).get("learned_by")
+    if learned:
+        when = "" if learned["since_step"] is None else f", since step {learned['since_step']}"
+        console.print(f"on validation strings, {learned['head']} has learned the task{when}", markup=False)
+    console.print()
     clear = found.head.name if found.head else f"{next(iter(shown.maps))}/head0"
     place, head = parse_head(one.model, wanted or clear)
     console.print(f"{place} head {head}", markup=False)
@@ -200,9 +230,11 @@ def _save(folder: Path, told: Sequence[tuple[Subject, Sequence[Look], Story]]) -
 
 def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> None:
     """Test a run with heads ablated or forced."""
-    kinds = [(typed.by, name) for name in typed.ablate] + [("force", name) for name in typed.force]
+    by: Literal["uniform", "zero"] = typed.by or "uniform"
+    kinds: list[tuple[Literal["uniform", "zero", "force"], str]] = [(by, name) for name in typed.ablate]
+    kinds += [("force", name) for name in typed.force]
     asked = [Intervention(kind, heads) for kind, name in kinds for heads in questions.asked_heads(one.model, name)]
-    settings = replace(one.evaluate, split="validation", strings=typed.strings)
+    settings = replace(one.evaluate, split="validation", strings=typed.strings or STRINGS)
     if typed.lengths:
         settings = replace(settings, lengths=typed.lengths)
     folder = typed.output or one.folder / "attention"

@@ -95,11 +95,17 @@ class Observer:
         values = {f"alignment/{head.name}/{name}": v for head in heads for name, v in head.score.values().items()}
         board.scalars(step, values)
 
-    def find(self, model: Seq2Seq) -> Finding:
-        """Measure every head of the trained model, and look up since when its clearest one looks so."""
+    def find(self, model: Seq2Seq, step: int) -> Finding:
+        """Measure every head of the trained model, and look up since when its clearest one looks so.
+
+        Args:
+            model: with the weights of a step.
+            step: that one; what was logged later is of other weights.
+        """
         scores = measure(model, self._batch, self._right)
         head = clearest(scores)
-        since = learned_since(self._history(f"alignment/{head.name}/largest")) if head else None
+        history = self._history(f"alignment/{head.name}/largest") if head else []
+        since = learned_since((logged, largest) for logged, largest in history if logged <= step)
         return Finding(scores, head, since)
 
     def leave(self, step: int, model: Seq2Seq, board: Board, head: Head | None) -> None:

@@ -1,6 +1,6 @@
 """Strings on which a model is watched: what it reads, what it writes, and the maps of both."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,6 +117,31 @@ class Look:
     example: Example
     probe: Probe
     maps: PlaceMaps
+
+
+@dataclass(frozen=True)
+class Story:
+    """One run on the page.
+
+    Attributes:
+        name: such as `transformer seed 0`.
+        looks: in the order of training steps, at least one; all have the same places and heads.
+        shown: which look is seen at first, counted as in a list.
+
+    Raises:
+        ValueError: if there is no look, or looks differ in their places or heads.
+    """
+
+    name: str
+    looks: Sequence[Look]
+    shown: int = -1
+
+    def __post_init__(self) -> None:
+        heads = [{place: len(maps) for place, maps in look.maps.items()} for look in self.looks]
+        if not heads:
+            raise ValueError(f"looks of {self.name!r} must be at least one, but there are none")
+        if any(found != heads[0] for found in heads):
+            raise ValueError(f"looks of {self.name!r} must have the same places and heads, but have {heads}")
 
 
 def look(model: Seq2Seq, task: Task, source: Ids, step: int, extra_tokens: int) -> Look:

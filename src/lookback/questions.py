@@ -61,7 +61,7 @@ def answer(
         settings: on which strings.
         path: of the json file.
     """
-    what = f"{one.name}: exact match by length, {settings.strings} {settings.split} strings each"
+    what = f"{one.name}: exact match by length, up to {settings.strings} {settings.split} strings each"
     table = Table(box=SIMPLE, padding=(0, 1), show_edge=False)
     table.add_column("", overflow="fold")
     for length in settings.lengths:

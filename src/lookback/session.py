@@ -1,11 +1,10 @@
 """One training run and its folder: training, validating, saving, resuming, evaluating, summing up."""
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,6 +17,7 @@ from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_ma
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
+from lookback.run_folder import checkpoint_path, class_name, keep_weights, snapshots
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
@@ -26,28 +26,11 @@ VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
 
 
-def checkpoint_path(folder: Path, which: str | int) -> Path:
-    """Where a run keeps its `best` or `last` checkpoint, or the weights of a step."""
-    name = which if isinstance(which, str) else f"steps/{which:08d}"
-    return folder / "checkpoints" / f"{name}.pt"
-
-
-def snapshots(folder: Path) -> list[int]:
-    """The steps whose weights a run has kept, in order."""
-    paths = (folder / "checkpoints" / "steps").glob("*.pt")
-    return sorted(int(path.stem) for path in paths if path.stem.isdecimal())
-
-
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     """Make the task and the model of a configuration, the weights drawn from its seed."""
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
-
-
-def keep_weights(folder: Path, step: int, loaded: Config, model: Seq2Seq) -> None:
-    """Keep a step's weights for good; nothing else of the training."""
-    checkpoint.save(checkpoint_path(folder, step), {"config": loaded.raw, "model": model.state_dict()})
 
 
 class Run:
@@ -104,6 +87,9 @@ class Run:
             fit(self.trainer, self._batch, actions, stop)
             if self.trainer.step < steps:
                 self._save_last()
+                with self._watching():
+                    head = self.observer.find(self.model, self.trainer.step).head
+                    self.observer.leave(self.trainer.step, self.model, board, head)
 
     def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
@@ -117,13 +103,18 @@ class Run:
         for row in scores:
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
             board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
-        wrong, strings = failures.gallery(scores), {row.length: row.strings for row in scores}
-        failures.save(self.folder / "failures", wrong, strings)
-        board.failures(self.trainer.step, failures.markdown(wrong, strings, SAMPLES))
-        finding = self.observer.find(self.model)
-        self._draw(lambda: self.observer.leave(self.trainer.step, self.model, board, finding.head))
+        self.summarise("finished", scores=scores)  # first of all: nothing below may cost the results
+        finding = Finding({}, None, None)
+        with self._watching():
+            finding = self.observer.find(self.model, self.best_step)
+            self.summarise("finished", scores=scores, finding=finding)
+        with self._watching():
+            self.observer.leave(self.trainer.step, self.model, board, finding.head)
+        with self._watching():
+            wrong, strings = failures.gallery(scores), {row.length: row.strings for row in scores}
+            board.failures(self.trainer.step, failures.markdown(wrong, strings, failures.EXAMPLES))
+            failures.save(self.folder / "failures", wrong, strings)
         board.flush()
-        self.summarise("finished", scores=scores, more=finding.summary())
         return scores, finding
 
     def summarise(
@@ -132,7 +123,7 @@ class Run:
         *,
         reason: str = "",
         scores: list[LengthScore] | None = None,
-        more: Mapping[str, Any] | None = None,
+        finding: Finding | None = None,
     ) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
@@ -163,7 +154,7 @@ class Run:
             "config_digest": digest(loaded.raw),
             "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
             "changed": self.changed,
-            **(more or {}),
+            **(finding or Finding({}, None, None)).summary(),
             "machine": {**machine(), "device": self.trainer.device.type},
             "validation": asdict(self.best) if self.best else {},
         }
@@ -197,19 +188,24 @@ class Run:
             self.progress.update(records[-1])
 
     def _log_maps(self) -> None:
-        self._draw(lambda: self.observer.draw(self.trainer.step, self.model, self.board))
+        with self._watching():
+            self.observer.draw(self.trainer.step, self.model, self.board)
 
     def _measure(self) -> None:
-        self.observer.measure(self.trainer.step, self.model, self.board)
+        with self._watching():
+            self.observer.measure(self.trainer.step, self.model, self.board)
 
     def _keep_weights(self) -> None:
-        keep_weights(self.folder, self.trainer.step, self.config, self.model)
+        with self._watching():
+            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model)
 
-    def _draw(self, picture: Callable[[], None]) -> None:
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Whatever goes wrong with what only shows a training must never end it."""
         try:
-            picture()
-        except Exception as error:  # a picture must never end a training
-            self.console.print(f"no picture at step {self.trainer.step}: {error}", markup=False)
+            yield
+        except Exception as error:
+            self.console.print(f"not shown at step {self.trainer.step}: {error}", markup=False, soft_wrap=True)
 
     def _validate(self) -> None:
         self._log()
@@ -268,9 +264,3 @@ class Run:
         rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
         if keys:
             raise ConfigError(Problem(key, rule, self.config.raw[key]) for key in keys)
-
-
-def class_name(node: Mapping[str, Any]) -> str:
-    """The class of a node, written as a yaml is named: RnnLuong is rnn_luong."""
-    name = str(node["_target_"]).rpartition(".")[2]
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -14,7 +14,7 @@ from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
 from lookback.probes import Look, kind, look
-from lookback.session import checkpoint_path, class_name, snapshots
+from lookback.run_folder import checkpoint_path, class_name, snapshots
 from lookback.tasks.base import Ids, Task
 
 
@@ -100,15 +100,18 @@ def thinned(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
     return [found for at, found in enumerate(reversed(looks)) if at % every == 0 or found is shown][::-1]
 
 
-def head_scores(found: Look) -> dict[str, list[HeadScore]]:
+def look_scores(found: Look) -> dict[str, list[HeadScore]]:
     """How every head looks in one look: place -> a score for each of its heads."""
     maps = {place: torch.from_numpy(weights)[None] for place, weights in found.maps.items()}
     return scores_of_maps(maps, found.probe.batch, torch.from_numpy(found.probe.right)[None])
 
 
 def heads(one: Subject, looks: Sequence[Look]) -> list[tuple[Head, int | None]]:
-    """How each head of cross-attention looks on a string, and since which look it has learned the task."""
-    scores = {found.step: head_scores(found) for found in looks}
+    """How each head of cross-attention looks on a string, and since which look it has learned the task.
+
+    Steps after the one that is shown do not count: they have other weights.
+    """
+    scores = {found.step: look_scores(found) for found in looks if found.step <= one.step}
     rows = []
     for place, row in scores[one.step].items():
         for number, score in enumerate(row if kind(place) == "cross" else []):
@@ -119,6 +122,6 @@ def heads(one: Subject, looks: Sequence[Look]) -> list[tuple[Head, int | None]]:
 
 def finding(one: Subject, looks: Sequence[Look]) -> Finding:
     """Which head is clearest on a string, and since which look it has learned the task."""
-    scores = head_scores(one.shown(looks))
+    scores = look_scores(one.shown(looks))
     head = clearest(scores)
     return Finding(scores, head, next((since for row, since in heads(one, looks) if row == head), None))

@@ -158,6 +158,9 @@ def announce(console: Console, folder: Path, headline: str) -> None:
     """What a run begins with."""
     console.print(headline, markup=False, soft_wrap=True)
     console.print(f"run folder   {shown_path(folder)}", soft_wrap=True, markup=False)
+    console.print(
+        f"board        {call('tensorboard', board_arguments(shown_path(folder)))}", soft_wrap=True, markup=False
+    )
     console.print("Ctrl-C saves and stops")
 
 
