@@ -152,10 +152,13 @@ class Explorer:
         return [line.replace(NO_WIDTH, "") for line in lines]
 
     def shot(self) -> bytes:
-        """A picture of the maps, without what the mouse is over."""
+        """A picture of the maps without what the mouse is over, taken when nothing fades any more."""
         self.tab.mouse.move(2, 2)
-        self.tab.wait_for_timeout(400)  # menus and hover labels fade
-        return self.tab.locator("#story0").screenshot()
+        shots = [b"", self.tab.locator("#story0").screenshot()]
+        while shots[-1] != shots[-2] and len(shots) < 30:
+            self.tab.wait_for_timeout(400)
+            shots.append(self.tab.locator("#story0").screenshot())
+        return shots[-1]
 
 
 def leave(name: str, picture: bytes) -> None:

@@ -124,7 +124,9 @@ def test_a_model_without_attention_has_no_maps() -> None:
     assert look(model, task, spell(task, "abc"), 0, 5).maps == {}
 
 
-@pytest.mark.parametrize(("text", "what"), [("", r"but is ''"), ("héllo!", r"but is 'héllo!' \(unknown: ! é\)")])
+@pytest.mark.parametrize(
+    ("text", "what"), [("", r"but is ''"), ("héllo!", r"but is 'héllo!' \(unknown: '!' 'é'\)")]
+)
 def test_a_text_of_other_symbols_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=f"source must be made of the task's symbols, abc.*, {what}"):
         spell(REVERSE, text)

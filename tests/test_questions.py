@@ -63,6 +63,7 @@ MODEL: Transformer = transformer(num_layers=2)  # three heads at each place
         ("cross/layer1/head2", [("cross/layer1", 2)]),
         ("cross/layer1", [("cross/layer1", 0), ("cross/layer1", 1), ("cross/layer1", 2)]),
         ("cross/layer1/head2+encoder_self/layer0/head1", [("cross/layer1", 2), ("encoder_self/layer0", 1)]),
+        ("cross/layer1/head2+0", [("cross/layer1", 2), ("cross/layer1", 0)]),
         (
             "cross/layer1/head2+cross/layer1",  # named twice, changed once
             [("cross/layer1", 2), ("cross/layer1", 0), ("cross/layer1", 1)],
@@ -70,14 +71,15 @@ MODEL: Transformer = transformer(num_layers=2)  # three heads at each place
     ],
 )
 def test_a_head_a_place_and_several_are_one_intervention(text: str, heads: list[tuple[str, int]]) -> None:
-    assert asked_heads(MODEL, text) == [tuple(heads)]
+    assert asked_heads(MODEL, text, "zero") == [tuple(heads)]
 
 
 def test_each_is_every_head_in_turn() -> None:
-    found = asked_heads(MODEL, "each")
+    found = asked_heads(MODEL, "each", "zero")
     assert [len(heads) for heads in found] == [1] * 18
     assert len(set(found)) == 18
     assert (("decoder_self/layer1", 2),) in found
+    assert asked_heads(MODEL, "each", "force") == [heads for heads in found if heads[0][0].startswith("cross/")]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_each_is_every_head_in_turn() -> None:
 )
 def test_a_head_that_is_not_there_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^head must be one that the model has"):
-        asked_heads(MODEL, text)
+        asked_heads(MODEL, text, "zero")
 
 
 @pytest.mark.parametrize("text", ["each", "cross/layer0/head0"])
@@ -94,7 +96,7 @@ def test_a_model_without_attention_has_no_head_to_ask_about(text: str) -> None:
     assert isinstance(model, Rnn)
     rule = re.escape(f"head must be one that the model has (it has no attention, so none), but is '{text}'")
     with pytest.raises(ValueError, match=f"^{rule}$"):
-        asked_heads(model, text)
+        asked_heads(model, text, "zero")
 
 
 # ------------------------------------------------------------------------------------------------------ what if

@@ -240,13 +240,14 @@ def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
         write_weights(tmp_path / "c", "best"),
         write_weights(tmp_path / "d", "best", "rnn_luong"),
     ]
-    assert [one.name for one in subjects(folders)] == [
+    found = subjects(folders)
+    assert [one.name for one in found] == [
         "transformer seed 3 (a)",
         "transformer seed 5",
         "transformer seed 3 (c)",
         "rnn_luong seed 3",
     ]
-    assert [one.folder for one in subjects(folders)] == folders
+    assert [one.folder for one in found] == folders
 
 
 def test_runs_in_folders_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def head_scores(weights: Tensor, right: Tensor, real: Tensor) -> list[HeadScore]
     Returns:
         one a head.
     """
-    entropies = -torch.special.xlogy(weights, weights).sum(dim=-1).transpose(0, 1)[:, real].mean(dim=-1)
+    entropies = torch.special.entr(weights).sum(dim=-1).transpose(0, 1)[:, real].mean(dim=-1) + 0.0  # never -0.0
     rows = weights.transpose(0, 1)[:, right != NOWHERE]  # (heads, rows with a right cell, key)
     if not rows.shape[1]:
         return [HeadScore(None, None, entropy) for entropy in entropies.tolist()]

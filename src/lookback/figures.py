@@ -54,7 +54,7 @@ class Picture:
         """The content of a PNG file."""
         image, buffer = Image.fromarray(self.pixels), io.BytesIO()
         image.putpalette(PALETTE.tobytes())
-        image.save(buffer, "PNG")
+        image.save(buffer, "PNG", compress_level=3)  # a third of the time of 6, for a fifth more bytes
         return buffer.getvalue()
 
     def save(self, path: Path) -> None:

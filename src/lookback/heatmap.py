@@ -16,6 +16,7 @@ PLAIN_SHADES = " .:*#"
 SHORT = {"<bos>": "^", "<eos>": "$"}
 LONGEST = 6  # letters of a symbol
 ANSWER = "[]"
+COLOURFUL = ("256", "truecolor", "windows")  # of fewer colours, brightness would not grow with the weight
 MARK = "["
 
 
@@ -73,7 +74,7 @@ def show(console: Console, panel: Panel, weights: NDArray[np.floating]) -> None:
         return
     marks = ", ^ = <bos>, $ = <eos>" if set(SHORT) & {*panel.rows, *panel.columns} else ""
     console.print(f"rows: {panel.row_axis}; columns: {panel.column_axis}{marks}", markup=False, soft_wrap=True)
-    if console.color_system is None or console.no_color:
+    if console.color_system not in COLOURFUL or console.no_color:
         answer = f"; {MARK} = where the answer stands" if panel.outlined else ""
         console.print(f"the fullest cell is the largest weight{answer}\n", markup=False)
         console.print(shaded(console, panel, weights), markup=False, emoji=False, soft_wrap=True)

@@ -134,7 +134,7 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
         console.print(f"\n{one.name}, step {one.step}" if len(texts) == 1 else f"\n{text}", markup=False)
         kept = subjects.thinned(one, looks, PAGE_CELLS)
         name = one.name if len(texts) == 1 else text
-        story = Story(f"{name}, best at step {one.step}", kept, kept.index(one.shown(looks)))
+        story = Story(f"{name}, step {one.step}", kept, kept.index(one.shown(looks)))
         if len(kept) < len(looks):
             console.print(f"the page has {len(kept)} of {len(looks)} steps: the maps are large", markup=False)
         told.append((one, looks, story))
@@ -188,7 +188,7 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
     found = subjects.finding(one, looks)
     console.print(f"on this string, {found.says()}", markup=False, soft_wrap=True)
     learned = results.read_summary(one.folder).get("learned_by")
-    if learned:
+    if isinstance(learned, dict) and {"head", "since_step"} <= learned.keys():
         when = "" if learned["since_step"] is None else f", since step {learned['since_step']}"
         console.print(f"on validation strings, {learned['head']} has learned the task{when}", markup=False)
     console.print()
@@ -233,7 +233,9 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
     by: Literal["uniform", "zero"] = typed.by or "uniform"
     kinds: list[tuple[Literal["uniform", "zero", "force"], str]] = [(by, name) for name in typed.ablate]
     kinds += [("force", name) for name in typed.force]
-    asked = [Intervention(kind, heads) for kind, name in kinds for heads in questions.asked_heads(one.model, name)]
+    asked = [
+        Intervention(kind, heads) for kind, name in kinds for heads in questions.asked_heads(one.model, name, kind)
+    ]
     settings = replace(one.evaluate, split="validation", strings=typed.strings or STRINGS)
     if typed.lengths:
         settings = replace(settings, lengths=typed.lengths)

@@ -174,6 +174,6 @@ def spell(task: Task, text: str) -> Ids:
     if strange or not text:
         rule = f"must be made of the task's symbols, {''.join(known.symbols)}"
         raise ValueError(
-            f"source {rule}, but is {text!r}" + (f" (unknown: {' '.join(strange)})" if strange else "")
+            f"source {rule}, but is {text!r}" + (f" (unknown: {' '.join(map(repr, strange))})" if strange else "")
         )
     return np.array(known.encode(text))

@@ -18,7 +18,7 @@ from lookback.checkpoint import write_whole
 from lookback.contrast import Contrast
 from lookback.evaluate import EvaluateSettings
 from lookback.figures import MapPicture, Panel, Picture
-from lookback.interventions import MEANING, Intervention, each_head, layers, parse_head
+from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look
 from lookback.subjects import Subject
@@ -27,25 +27,25 @@ AS_TRAINED = "as trained"
 FALL = 0.05  # a change of exact match that is shown in colour
 
 
-def asked_heads(model: Seq2Seq, text: str) -> list[tuple[tuple[str, int], ...]]:
+def asked_heads(model: Seq2Seq, text: str, how: str) -> list[tuple[tuple[str, int], ...]]:
     """The heads of one or more interventions.
 
     Args:
         model: whose heads they are.
         text: a head such as `cross/layer1/head0`; a place such as `cross/layer1`, for all its heads; several of
-            these joined by +; or `each`, for every head in turn.
+            these joined by +, where a number is another head of the same place; or `each`, for every head in turn.
+        how: the kind of intervention; only heads of cross-attention can be forced.
 
     Raises:
         ValueError: if the model has no such head or place.
     """
-    if text == "each" and each_head(model):
-        return [(head,) for head in each_head(model)]
-    known = layers(model)
+    every = each_head(model)
+    if text == "each" and every:
+        return [(head,) for head in every if how != "force" or head[0].startswith("cross/")]
     heads: list[tuple[str, int]] = []
     for part in text.split("+"):
-        heads += (
-            [head for head in each_head(model) if head[0] == part] if part in known else [parse_head(model, part)]
-        )
+        name = f"{heads[-1][0]}/head{part}" if part.isdecimal() and heads else part
+        heads += [head for head in every if head[0] == name] or [parse_head(model, name)]
     return [tuple(dict.fromkeys(heads))]
 
 
@@ -69,6 +69,9 @@ def answer(
     before = interventions.exact_match_by_length(one.model, one.task, settings, None)
     table.add_row(AS_TRAINED, *(f"{value:.2f}" for value in before.values()))
     rows: list[dict[str, Any]] = []
+    _write(
+        path, one, settings, before, rows
+    )  # each answer is there at once, and a folder that cannot be written told
     with console.status("") as status:
         for number, intervention in enumerate(asked, 1):
             status.update(f"{number}/{len(asked)}  {intervention.name}")
@@ -79,6 +82,16 @@ def answer(
                 table.add_row(f"[bold]{kind}[/]")
             table.add_row(f"  {escape(name)}", *cells)
             rows.append({"name": intervention.name, **asdict(intervention), "exact_match": after})
+            _write(path, one, settings, before, rows)
+    console.print(f"{what}\n", markup=False, soft_wrap=True)
+    console.print(table)
+    console.print(f"\n{MEANING}", markup=False, soft_wrap=True)
+
+
+def _write(
+    path: Path, one: Subject, settings: EvaluateSettings, before: dict[int, float], rows: list[dict[str, Any]]
+) -> None:
+    """Write all numbers so far."""
     whole = {
         "run": str(one.folder),
         "step": one.step,
@@ -88,9 +101,6 @@ def answer(
         "interventions": rows,
     }
     write_whole(path, (json.dumps(whole, indent=2) + "\n").encode())
-    console.print(f"{what}\n", markup=False, soft_wrap=True)
-    console.print(table)
-    console.print(f"\n{MEANING}", markup=False, soft_wrap=True)
 
 
 def _cell(value: float, before: float) -> str:
