@@ -178,6 +178,10 @@ def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
     rnn = rows["rnn training step"]
     assert f"{rnn['ratio']:.2f} of the time of a bare loop around `nn.GRU` ({rnn['ratio_min']:.2f} to" in text
     assert rnn["ratio"] <= 1.1
+    watched = rows["training step, watched"]
+    spread = f"({watched['ratio_min']:.3f} to {watched['ratio_max']:.3f})"
+    assert f"makes a training {watched['ratio']:.3f} times as long {spread}" in text
+    assert watched["ratio"] <= 1.05
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -130,7 +130,8 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     folder = _folder(typed, found, texts)
     told = []
     for one, source, text in sources:
-        looks = subjects.follow(one, source)
+        with console.status(f"{one.name} reads {text[:20]}, at each step whose weights were kept"):
+            looks = subjects.follow(one, source)
         console.print(f"\n{one.name}, step {one.step}" if len(texts) == 1 else f"\n{text}", markup=False)
         kept = subjects.thinned(one, looks, PAGE_CELLS)
         name = one.name if len(texts) == 1 else text

@@ -161,7 +161,13 @@ def _picture(found: Contrast, place: str) -> Picture:
         )
         numbers = [str(at + 1) for at in range(max(rows, columns))]
         third = replace(
-            first, title=f"head {head}: |difference|", rows=numbers[:rows], columns=numbers[:columns], outlined=()
+            first,
+            title=f"head {head}: |difference|",
+            rows=numbers[:rows],
+            columns=numbers[:columns],
+            outlined=(),
+            row_axis="row",
+            column_axis="place looked at",
         )
         panels += [first, second, third]
         difference = one[head, :rows, :columns] - other[head, :rows, :columns]
