@@ -81,6 +81,7 @@ def model_with_dropout(max_length: int = 64) -> Transformer:
         dropout=0.5,
         norm="pre",
         tied=False,
+        log_length=False,
         positions=lambda d_model, num_heads: Learned(d_model, num_heads, max_length=max_length),
     )
 

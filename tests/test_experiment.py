@@ -80,7 +80,7 @@ def test_a_run_from_before_a_setting_of_the_board_was_there_can_be_resumed(tiny_
     del stored["board"]["alignment_every"], stored["board"]["snapshots_every"]
     OmegaConf.save(OmegaConf.create(stored), folder / "config.yaml")
     assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=26"]) == 0
-    assert config.read(folder / "config.yaml")["board"]["snapshots_every"] == 100
+    assert config.read(folder / "config.yaml")["board"]["snapshots_every"] == 0
 
 
 def test_an_interrupted_run_has_its_film_and_last_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

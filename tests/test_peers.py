@@ -32,7 +32,7 @@ BATCH = (
 
 
 def ours(**changes: object) -> Transformer:
-    return Transformer(13, 17, **(SIZES | {"tied": False} | changes))
+    return Transformer(13, 17, **(SIZES | {"tied": False, "log_length": False} | changes))
 
 
 def theirs(**changes: object) -> TorchTransformer:

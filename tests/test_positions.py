@@ -237,6 +237,7 @@ def make_transformer(
         dropout=0.0,
         norm="pre",
         tied=False,
+        log_length=False,
         positions=positions,
     )
     return model.eval()

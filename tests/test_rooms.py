@@ -28,6 +28,7 @@ LEVELS = {
     "figures": 2,
     "models.base": 3,
     "models.recurrent": 4,
+    "models.layers": 4,
     "models": 5,
     "decode": 4,
     "evaluate": 5,

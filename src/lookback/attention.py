@@ -6,7 +6,7 @@ all heads together. Rows of an attention map are queries, columns are keys.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -91,6 +91,9 @@ def check_mask(mask: Tensor | None) -> None:
         )
 
 
+BLOCK_SCORES = 2**24  # so many at once, where no gradient is needed: a long source would not fit into memory
+
+
 class KeyValue(NamedTuple):
     """Keys and values of all heads: each (batch, heads, key, head_width)."""
 
@@ -115,6 +118,25 @@ class View:
     key_index: Tensor
     mask: Tensor | None = None
     key_lengths: Tensor | None = None
+
+    def rows(self, start: int, stop: int) -> "View":
+        """What some of the queries may look at."""
+        mask = self.mask if self.mask is None or self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
+        return replace(self, query_index=self.query_index[start:stop], mask=mask)
+
+    @cached_property
+    def sharpness(self) -> Tensor:
+        """log(keys that a query may look at) / log(10): (batch or 1, heads=1, query or 1, key=1).
+
+        A softmax over more keys needs larger scores to stay as sharp (Su 2021; Nakanishi 2025, "Scalable-Softmax is
+        superior for attention"). It keeps the sharpness as the length grows, as 1 / sqrt(d_k) keeps it as the width
+        grows. At ten keys nothing changes.
+        """
+        if self.mask is None:
+            visible = torch.full((1, 1, 1, 1), len(self.key_index), device=self.key_index.device)
+        else:
+            visible = self.mask.sum(dim=-1, keepdim=True)
+        return visible.clamp(min=1).log() / math.log(10)
 
     @cached_property
     def bias(self) -> Tensor | None:
@@ -156,14 +178,25 @@ class MultiHeadAttention(AttentionLayer):
         d_model: width of inputs and output; a multiple of num_heads.
         num_heads: number of heads; each has width d_model / num_heads.
         place: see `AttentionLayer`.
+        gate: the encoding's, if it has one: see `Positions.gate`.
+        log_length: multiply all scores, bias included, by `View.sharpness`.
 
     Raises:
         ValueError: if d_model is not a multiple of num_heads.
     """
 
-    def __init__(self, d_model: int, num_heads: int, place: str = "attention") -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        place: str = "attention",
+        gate: nn.Module | None = None,
+        log_length: bool = False,
+    ) -> None:
         super().__init__(place, num_heads)
         self.head_width = head_width(d_model, num_heads)
+        self.gate = gate
+        self.log_length = log_length
         self.query_projection = nn.Linear(d_model, d_model)
         self.key_projection = nn.Linear(d_model, d_model)
         self.value_projection = nn.Linear(d_model, d_model)
@@ -197,11 +230,25 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             (batch, query, d_model).
         """
+        scores = len(x) * self.num_heads * len(view.key_index)  # of one query
+        if maps is None and not torch.is_grad_enabled() and scores * x.shape[1] > BLOCK_SCORES:
+            size = max(1, BLOCK_SCORES // scores)
+            starts = range(0, x.shape[1], size)
+            parts = [self.look(x[:, at : at + size], keys_values, view.rows(at, at + size), None) for at in starts]
+            return torch.cat(parts, dim=1)
+        return self.look(x, keys_values, view, maps)
+
+    def look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
+        """`forward` for all queries at once."""
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
+        bias = view.bias if self.gate is None or view.bias is None else self.gate(x, view.bias)
+        if self.log_length:
+            query = query * view.sharpness
+            bias = None if bias is None else bias * view.sharpness
         if maps is None and self.change is None:
-            context = attend_fused(query, *keys_values, view.mask, view.bias)
+            context = attend_fused(query, *keys_values, view.mask, bias)
         else:
-            context, weights = attend(query, *keys_values, view.mask, view.bias)
+            context, weights = attend(query, *keys_values, view.mask, bias)
             if self.change is not None:
                 weights = self.change(weights, view.mask)
                 context = weights.to(context.dtype) @ keys_values.value

@@ -110,7 +110,9 @@ def _models(loaded: Config) -> tuple[Seq2Seq, Seq2Seq]:
     """Our model, and nn.Transformer with the same sizes, positions and weights."""
     task, ours = session.build(loaded)
     assert isinstance(ours, Transformer)
-    sizes = {key: value for key, value in loaded.raw["model"].items() if key not in ("_target_", "tied")}
+    sizes = {
+        key: value for key, value in loaded.raw["model"].items() if key not in ("_target_", "tied", "log_length")
+    }
     sizes["positions"] = partial(Sinusoidal, base=sizes["positions"]["base"])
     theirs = TorchTransformer(len(task.source_vocabulary), len(task.target_vocabulary), **sizes)
     copy_weights(ours, theirs)

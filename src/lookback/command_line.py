@@ -252,10 +252,7 @@ def _remove_empty(folder: Path, started: float) -> None:
 def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
     """Go on in a run folder, with its own configuration; what was typed may change how, not what, is trained."""
     folder = Path(os.path.expandvars(folder_text)).expanduser().resolve()
-    stored = config.read(folder / "config.yaml")
-    if isinstance(stored.get("board"), dict):  # what is logged may have more settings now than when the run began
-        stored["board"] = compose("train", [])["board"] | stored["board"]
-    node = OmegaConf.create(stored)
+    node = OmegaConf.create(config.read(folder / "config.yaml"))
     overrides, problems = _parse([argument for argument in arguments if not argument.startswith("-")])
     problems += [Problem(a, "cannot be used when resuming") for a in arguments if a.startswith("-")]
     for override in overrides:

@@ -38,6 +38,13 @@ CLOSED: dict[str, Any] = {
 }
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
 
+EARLIER: dict[str, dict[str, Any]] = {
+    "evaluate": {"split": "test"},
+    "board": {"alignment_every": 0, "snapshots_every": 0},
+}
+EARLIER_MODELS: dict[str, dict[str, Any]] = {"lookback.models.transformer.Transformer": {"log_length": False}}
+"""Settings that a stored configuration may lack because it is older, and what was so without them."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -87,7 +94,20 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError([Problem(str(path), f"not readable as yaml ({type(error).__name__})")]) from error
     if not isinstance(found, dict) or not found:
         raise ConfigError([Problem(str(path), "must be a configuration, with a key a line")])
-    return typing.cast(dict[str, Any], found)
+    return upgraded(typing.cast(dict[str, Any], found))
+
+
+def upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the settings that came after it was written, as things were without them."""
+    nodes = dict(raw)
+    for name, added in EARLIER.items():
+        node = nodes.get(name)
+        if isinstance(node, Mapping):
+            nodes[name] = {**added, **node}
+    model = nodes.get("model")
+    if isinstance(model, Mapping):
+        nodes["model"] = {**EARLIER_MODELS.get(str(model.get("_target_")), {}), **model}
+    return nodes
 
 
 def build(raw: Mapping[str, Any]) -> Config:
@@ -109,6 +129,7 @@ def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
     Raises:
         ConfigError: naming every problem with these two nodes.
     """
+    raw = upgraded(raw)
     problems = [problem for name, base in OPEN.items() for problem in _check_node(name, raw.get(name), base)]
     if problems:
         raise ConfigError(problems)

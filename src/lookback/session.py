@@ -11,7 +11,7 @@ import torch
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
 from lookback.checkpoint import CheckpointError
-from lookback.config import Config, digest
+from lookback.config import Config, digest, upgraded
 from lookback.data import Batch, fingerprint, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
@@ -244,7 +244,7 @@ class Run:
         path = checkpoint_path(self.folder, "last")
         content = checkpoint.load(path)
         self._check_same_run(content.get("config"))
-        same = content["config"] == self.config.raw and content.get("code_version") == code_version()
+        same = upgraded(content["config"]) == self.config.raw and content.get("code_version") == code_version()
         self.changed = not same or bool(content.get("changed"))
         best_path = checkpoint_path(self.folder, "best")
         try:
@@ -259,7 +259,7 @@ class Run:
 
     def _check_same_run(self, trained: object) -> None:
         """Refuse to go on with weights that were trained as something else than config.yaml says."""
-        trained = trained if isinstance(trained, dict) else {}
+        trained = upgraded(trained) if isinstance(trained, dict) else {}
         keys = [key for key in ("seed", "task", "model", "data") if trained.get(key) != self.config.raw[key]]
         rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
         if keys:

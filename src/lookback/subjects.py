@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lookback import checkpoint, experiment
+from lookback import checkpoint, config, experiment
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import EvaluateSettings
@@ -57,10 +57,10 @@ def subject(folder: Path) -> Subject:
         raise CheckpointError(f"{folder}: no run is there (it has neither checkpoints/best.pt nor last.pt)")
     content = checkpoint.load(path)
     try:
-        raw, _ = content["config"], content["model"]
+        raw, _ = config.upgraded(content["config"]), content["model"]
         step = (content["best"] if which == "best" else content["trainer"])["step"]
         name = f"{class_name(raw['model'])} seed {raw['seed']}"
-        evaluate = EvaluateSettings(**{"split": "test", **raw["evaluate"]})  # older runs had no other split
+        evaluate = EvaluateSettings(**raw["evaluate"])
         longest = raw["data"]["max_length"]
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is not of a run ({type(error).__name__}: {error})") from error

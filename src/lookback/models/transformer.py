@@ -7,128 +7,14 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lookback import masks
-from lookback.attention import KeyValue, Maps, MultiHeadAttention, View
+from lookback.attention import KeyValue, Maps, View
 from lookback.models.base import Memory, Seq2Seq, State
+from lookback.models.layers import RESIDUALS, DecoderLayer, EncoderLayer, Sizes
 from lookback.positions.base import Positions
 from lookback.rules import Fraction, PositiveInt
-
-
-class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))): the residual path is never normalised (Xiong et al. 2020)."""
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(batch, length, d_model) -> the same."""
-        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
-
-    @staticmethod
-    def after_stack(d_model: int) -> nn.Module:
-        """Pre-norm needs one more norm after the last layer."""
-        return nn.LayerNorm(d_model)
-
-
-class PostNorm(nn.Module):
-    """norm(x + dropout(sublayer(x))): the paper's form; deep stacks of it need warm-up."""
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(batch, length, d_model) -> the same."""
-        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
-
-    @staticmethod
-    def after_stack(d_model: int) -> nn.Module:
-        """The last layer has ended in a norm already."""
-        return nn.Identity()
-
-
-RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
-
-
-class FeedForward(nn.Module):
-    """Two linear layers with ReLU between, for each place on its own (section 3.3)."""
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, d_model) -> the same."""
-        return self.outer(F.relu(self.inner(x)))  # type: ignore[no-any-return]
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each with its residual."""
-
-    def __init__(self, layer: int, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str) -> None:
-        super().__init__()
-        self.attention = MultiHeadAttention(d_model, num_heads, f"encoder_self/layer{layer}")
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.residuals = nn.ModuleList(RESIDUALS[norm](d_model, dropout) for _ in range(2))
-
-    def forward(self, x: Tensor, view: View, maps: Maps | None) -> Tensor:
-        """(batch, source, d_model) -> the same."""
-
-        def attention(x: Tensor) -> Tensor:
-            memory = self.attention.keys_values(x, view.positions, view.key_index)
-            return self.attention(x, memory, view, maps)  # type: ignore[no-any-return]
-
-        x = self.residuals[0](x, attention)
-        return self.residuals[1](x, self.feed_forward)  # type: ignore[no-any-return]
-
-
-class DecoderLayer(nn.Module):
-    """Self-attention over what was written, cross-attention to what was read, and feed-forward."""
-
-    def __init__(self, layer: int, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, num_heads, f"decoder_self/layer{layer}")
-        self.cross_attention = MultiHeadAttention(d_model, num_heads, f"cross/layer{layer}")
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.residuals = nn.ModuleList(RESIDUALS[norm](d_model, dropout) for _ in range(3))
-
-    def forward(
-        self,
-        x: Tensor,
-        past: Callable[[KeyValue], KeyValue],
-        memory: KeyValue,
-        self_view: View,
-        cross_view: View,
-        maps: Maps | None,
-    ) -> Tensor:
-        """Run the layer on all target places at once, or on the newest one.
-
-        Args:
-            x: (batch, query, d_model).
-            past: given the keys and values of x, returns all that x may look back at.
-            memory: this layer's keys and values of the source.
-            self_view: mask and positions of self-attention.
-            cross_view: mask and positions of cross-attention.
-            maps: as in `MultiHeadAttention.forward`.
-        """
-
-        def self_attention(x: Tensor) -> Tensor:
-            new = self.self_attention.keys_values(x, self_view.positions, self_view.query_index)
-            return self.self_attention(x, past(new), self_view, maps)  # type: ignore[no-any-return]
-
-        def cross_attention(x: Tensor) -> Tensor:
-            return self.cross_attention(x, memory, cross_view, maps)  # type: ignore[no-any-return]
-
-        x = self.residuals[0](x, self_attention)
-        x = self.residuals[1](x, cross_attention)
-        return self.residuals[2](x, self.feed_forward)  # type: ignore[no-any-return]
 
 
 class Transformer(Seq2Seq):
@@ -147,6 +33,7 @@ class Transformer(Seq2Seq):
         dropout: on embeddings and on what each sublayer adds (section 5.4).
         norm: where LayerNorm stands: `pre` (before each sublayer) or `post` (after, as in the paper).
         tied: one matrix for source and target embeddings and output (section 3.4).
+        log_length: scores grow with the logarithm of the number of keys (`View.sharpness`), unlike the paper's.
         positions: makes a position encoding from (d_model, num_heads).
 
     Raises:
@@ -165,6 +52,7 @@ class Transformer(Seq2Seq):
         dropout: Fraction,
         norm: Literal["pre", "post"],
         tied: bool,
+        log_length: bool,
         positions: Callable[[int, int], Positions],
     ) -> None:
         super().__init__()
@@ -180,9 +68,19 @@ class Transformer(Seq2Seq):
         crosses = self.encoder_positions.crosses
         self.cross_positions = (positions if crosses else Positions)(d_model, num_heads)
         self.max_length = self.encoder_positions.max_length
-        sizes = (d_model, num_heads, d_ff, dropout, norm)
-        self.encoder = nn.ModuleList(EncoderLayer(layer, *sizes) for layer in range(num_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(layer, *sizes) for layer in range(num_layers))
+        sizes = Sizes(d_model, num_heads, d_ff, dropout, norm, log_length)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(sizes, sizes.attention(f"encoder_self/layer{layer}", self.encoder_positions))
+            for layer in range(num_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(
+                sizes,
+                sizes.attention(f"decoder_self/layer{layer}", self.decoder_positions),
+                sizes.attention(f"cross/layer{layer}", self.cross_positions),
+            )
+            for layer in range(num_layers)
+        )
         self.encoder_norm = RESIDUALS[norm].after_stack(d_model)
         self.decoder_norm = RESIDUALS[norm].after_stack(d_model)
         self.dropout = nn.Dropout(dropout)

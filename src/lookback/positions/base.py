@@ -1,4 +1,4 @@
-"""Three doors through which order can enter attention, which by itself sees a set. Here all are shut."""
+"""The doors through which order can enter attention, which by itself sees a set. Here all are shut."""
 
 from torch import Tensor, nn
 
@@ -66,6 +66,15 @@ class Positions(nn.Module):
             key_lengths: (batch,), number of real keys in each row; None where it is not known.
 
         Returns:
-            broadcasts to (batch, heads, query, key); None = nothing is added.
+            broadcasts to (batch, heads, query, key); or what its own `gate` takes; None = nothing is added.
+        """
+        return None
+
+    def gate(self) -> nn.Module | None:
+        """Door 4, in every attention layer: a module of its own through which the bias goes.
+
+        Returns:
+            takes the layer's queries (batch, query, d_model) and what `bias` gave, and gives a bias for the scores;
+            None = the bias is added as it is.
         """
         return None
