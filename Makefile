@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train compare compare-quick test test-all board lint format benchmark clean
+.PHONY: attention help train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-all: .venv/installed-dev ## run all tests, minutes of training and the brow
 
 board: .venv/installed ## open TensorBoard on all runs
 	@$(BIN)/tensorboard --logdir runs --samples_per_plugin images=500 $(ARGS)
+
+attention: .venv/installed ## see where a run looks: ARGS="RUN --source hello"
+	@$(BIN)/python scripts/attention.py $(ARGS)
 
 lint: .venv/installed-dev ## check format, style and types
 	@$(BIN)/ruff format --check .

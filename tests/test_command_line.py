@@ -243,7 +243,7 @@ def test_the_script_exits_with_2_and_one_line_for_a_wrong_key(
 
 
 def test_the_script_trains_from_any_folder_in_an_ascii_terminal_without_a_warning(here: Path) -> None:
-    arguments = [*TINY, "model.num_layers=1", "board.probe_lengths=[3]", "train.steps=2", "hydra.run.dir=out"]
+    arguments = [*TINY, "model.num_layers=1", "board.probe_lengths=[3]", "train.steps=2", "hydra.run.dir='李'"]
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", str(SCRIPT), *arguments],
         cwd=here,
@@ -253,9 +253,11 @@ def test_the_script_trains_from_any_folder_in_an_ascii_terminal_without_a_warnin
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
-    assert (here / "out" / "summary.json").exists()
-    assert [path.name for path in here.iterdir()] == ["out"]
-    assert "--samples_per_plugin images=500" in done.stdout.decode("ascii")
+    assert (here / "李" / "summary.json").exists()
+    assert [path.name for path in here.iterdir()] == ["李"]
+    shown = done.stdout.decode("ascii")
+    assert "run folder   '?'" in shown
+    assert "--samples_per_plugin images=500" in shown
 
 
 def test_the_experiment_is_what_the_script_calls() -> None:

@@ -138,7 +138,7 @@ def test_the_terminal_says_what_was_written_how_heads_look_and_draws_the_cleares
         ("cross/layer0/head1", "1.00", "1.00", "0.00", "7"),
         ("cross/layer0/head2", "0.50", "0.00", "0.69", "-"),  # log 2
     ]
-    assert "\non this string, cross/layer0/head1 has learned the task, since step 7: " in text
+    assert "\non this string, cross/layer0/head1 is clearest: " in text
     assert "\ncross/layer0 head 1\nrows: symbol being written; columns: symbol of the source" in text
     assert "\n   ^ a b c $\n c      [█  \n b    [█    \n a  [█      \n $         █\n" in text
     assert "\x1b" not in text
@@ -251,6 +251,12 @@ def test_what_the_run_says_of_validation_strings_is_said_as_well(
     text = printed(known, "--source", "abc")
     assert ("on validation strings" in text) == (sentence is not None)
     assert f"\non validation strings, {sentence or ''}" in text or sentence is None
+
+
+def test_where_no_head_learned_the_task_alone_that_is_said_once_it_was_measured(known: Path) -> None:
+    measured = {"cross/layer0/head0": {"weight": 0.5, "largest": 0.75, "entropy": 0.1}}
+    (known / "summary.json").write_text(json.dumps({"learned_by": {}, "alignment": measured}))
+    assert "\non validation strings, no head has learned the task alone\n" in printed(known, "--source", "abc")
 
 
 def test_a_run_that_is_still_training_is_shown_at_its_last_step(tmp_path: Path) -> None:

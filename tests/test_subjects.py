@@ -192,7 +192,7 @@ def test_reading_and_following_a_run_draw_no_random_number(tmp_path: Path) -> No
 
 
 def test_where_no_run_is_a_line_says_so(tmp_path: Path) -> None:
-    rule = "no run is there (it has neither checkpoints/best.pt nor last.pt)"
+    rule = "no run is there (neither checkpoints/best.pt nor last.pt)"
     (tmp_path / "file").write_text("no folder")
     for folder in (tmp_path / "nothing", tmp_path, tmp_path / "file"):
         with pytest.raises(CheckpointError) as error:

@@ -37,6 +37,11 @@ NOTE = (
     "first wrong = place, counted from 1, of the first symbol that is not as wanted; it is bold. "
     "(cut off) = the output did not end by itself."
 )
+MEANINGS = (
+    "- **stopped early**: all is right up to the end, which comes too soon; **ran on**: all is there, and more",
+    "- **repeated**: symbols that were just written come once more; **skipped**: symbols are left out",
+    "- **swapped**: two symbols are exchanged; **wrong symbol**: another one stands there, or is put in",
+)
 HEADINGS = ("kind", "length", "first wrong", "source", "wanted", "wrote")
 
 
@@ -137,7 +142,8 @@ def markdown(failures: Sequence[Failure], strings: Mapping[int, int], examples: 
     """
     if not failures:
         return f"no wrong outputs in {sum(strings.values())} decoded strings\n"
-    lines = [*_count_lines(failures, strings), ""]
+    lines = ["Wrong outputs by their first fault, and how many were decoded.", ""]
+    lines += [*_count_lines(failures, strings), "", *MEANINGS, ""]
     groups = [[failure for failure in failures if failure.kind == kind] for kind in KINDS]
     rows = [_example_line(failure) for group in groups for failure in _spread(group, examples)]
     if rows:

@@ -52,14 +52,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--head", metavar="HEAD", help="the head to draw here, as cross/layer0/head1 (default: the clearest)"
     )
-    made.add_argument("--output", type=Path, metavar="FOLDER", help="where files go (default: RUN/attention/TEXT)")
+    made.add_argument("--output", type=Path, metavar="FOLDER", help="where files go (default: in RUN/attention)")
     made.add_argument("--beside", metavar="TEXT", help="a second string, as long, for the same run")
     made.add_argument(
-        "--ablate", action="append", default=[], metavar="HEAD", help="a head to do without; 'each' = in turn"
+        "--ablate",
+        action="append",
+        default=[],
+        metavar="HEAD",
+        help="to do without: a head, cross/layer1 = all of a layer, A+B = both; each = every head in turn",
     )
     made.add_argument("--by", choices=("uniform", "zero"), help="how: weights alike (the default), or output zero")
     made.add_argument(
-        "--force", action="append", default=[], metavar="HEAD", help="a head to force to the right cell"
+        "--force",
+        action="append",
+        default=[],
+        metavar="HEAD",
+        help="to force to the right cell: a head, cross/layer1, A+B; each = in turn",
     )
     made.add_argument("--lengths", type=_lengths, metavar="N,N", help="what --ablate and --force are tested at")
     made.add_argument("--strings", type=_positive, help=f"strings of each length (default {STRINGS})")
@@ -187,11 +195,19 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
         return
     console.print(_heads_table(one, looks))
     found = subjects.finding(one, looks)
-    console.print(f"on this string, {found.says()}", markup=False, soft_wrap=True)
-    learned = results.read_summary(one.folder).get("learned_by")
+    if found.head is not None and found.head.score.largest is not None:
+        score = found.head.score
+        where = (
+            f"weight largest where the answer stands in {score.largest:.0%} of rows, {score.weight:.2f} on average"
+        )
+        console.print(f"on this string, {found.head.name} is clearest: {where}", markup=False, soft_wrap=True)
+    summary = results.read_summary(one.folder)
+    learned = summary.get("learned_by")
     if isinstance(learned, dict) and {"head", "since_step"} <= learned.keys():
         when = "" if learned["since_step"] is None else f", since step {learned['since_step']}"
         console.print(f"on validation strings, {learned['head']} has learned the task{when}", markup=False)
+    elif learned == {} and summary.get("alignment"):
+        console.print("on validation strings, no head has learned the task alone", markup=False)
     console.print()
     clear = found.head.name if found.head else f"{next(iter(shown.maps))}/head0"
     place, head = parse_head(one.model, wanted or clear)
@@ -202,7 +218,7 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
 def _heads_table(one: Subject, looks: Sequence[Look]) -> Table:
     """How each head of cross-attention looks on this string."""
     table = Table(box=SIMPLE, padding=0, show_edge=False)
-    for heading in ("head", "weight on\nright cell", "largest\nthere", "entropy\n(nats)", "learned\nsince step"):
+    for heading in ("head", "weight on\nright cell", "largest\nthere", "entropy\n(nats)", "90% there\nsince step"):
         table.add_column(heading, justify="left" if heading == "head" else "right", no_wrap=True)
     for head, since in subjects.heads(one, looks):
         values = (head.score.weight, head.score.largest, head.score.entropy)
@@ -241,8 +257,13 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
     if typed.lengths:
         settings = replace(settings, lengths=typed.lengths)
     folder = typed.output or one.folder / "attention"
-    questions.answer(console, one, asked, settings, folder / "what_if.json")
-    console.print(f"all numbers   {shown_path(folder / 'what_if.json')}", markup=False, soft_wrap=True)
+    path = folder / "what_if.json"
+    number = 1
+    while path.exists():
+        number += 1
+        path = folder / f"what_if_{number}.json"
+    questions.answer(console, one, asked, settings, path)
+    console.print(f"all numbers   {shown_path(path)}", markup=False, soft_wrap=True)
 
 
 def _positive(text: str) -> int:

@@ -54,7 +54,9 @@ def subject(folder: Path) -> Subject:
     which = "best" if checkpoint_path(folder, "best").exists() else "last"
     path = checkpoint_path(folder, which)
     if not path.exists():
-        raise CheckpointError(f"{folder}: no run is there (it has neither checkpoints/best.pt nor last.pt)")
+        below = sorted(str(found.parent) for found in folder.glob("*/checkpoints"))[-1:]
+        hint = f"; there is one in {below[0]}" if below else ""
+        raise CheckpointError(f"{folder}: no run is there (neither checkpoints/best.pt nor last.pt){hint}")
     content = checkpoint.load(path)
     try:
         raw, _ = config.upgraded(content["config"]), content["model"]
