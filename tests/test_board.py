@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 
 from conftest import train
 from lookback.board import Board, board_arguments
@@ -60,6 +61,16 @@ def test_every_head_is_measured_at_its_cadence(tiny_run: Path) -> None:
             for tag in tags:
                 assert [point.step for point in read.Scalars(tag)] == [10, 20, 24]
     assert sum(tag.startswith("alignment/") for tag in read.Tags()["scalars"]) == 2 * 3 * 5
+
+
+def test_all_heads_of_a_layer_are_in_one_chart(tiny_run: Path) -> None:
+    [found] = events(tiny_run).Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout()
+    layout.ParseFromString(found.tensor_proto.string_val[0])
+    [category] = layout.category
+    charts = {chart.title: list(chart.multiline.tag) for chart in category.chart}
+    assert charts["cross/layer1: largest"] == [f"^alignment/cross/layer1/head{head}/largest$" for head in range(3)]
+    assert len(charts) == 2 * 5
 
 
 def test_wrong_outputs_are_on_the_board_when_training_has_ended(tiny_run: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_tag_of_a_run_is_explained(tiny_run: Path) -> None:
     read.Reload()
     tags = read.Tags()
     found = {general(tag) for kind in ("scalars", "images", "tensors") for tag in tags[kind]}
-    assert len(found) == 19
+    assert len(found) == 20
     for tag in found:
         assert f"`{tag}`" in README
 

@@ -4,6 +4,7 @@ This is the only room that knows TensorBoard. README lists every tag.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -60,6 +61,7 @@ class Board:
         self._lines = path.open("a", encoding="utf-8", buffering=1)  # a comparison reads along
         self._writer = _make_writer(folder, start)
         self._pictures: dict[str, MapPicture] = {}
+        self._charted = False
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Log numbers at a step, counted in updates done; what an earlier process logged there stays as it is."""
@@ -102,6 +104,15 @@ class Board:
             sheet = self._picture(f"{kind(place)} sheet of {len(heads)}", heads_panels(probes[-1], place, heads))
             drawn = sheet.draw(list(maps[-1][place]))
             _add_picture(self._writer, f"attention_sheets/{place}", drawn, step)
+
+    def charts(self, charts: Mapping[str, Sequence[str]]) -> None:
+        """Lay out the Custom Scalars tab: each chart shows several scalars together; title -> their tags."""
+        if self._writer and not self._charted:
+            self._charted = True
+            lines = {
+                title: ["Multiline", [f"^{re.escape(tag)}$" for tag in tags]] for title, tags in charts.items()
+            }
+            self._writer.add_custom_scalars({"alignment": lines})
 
     def film(self, step: int, picture: Picture) -> None:
         """Log the film of a run."""

@@ -1,7 +1,7 @@
 """What a run notes of its attention: maps and scores while it trains, and which head learned the task."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,15 @@ def _heads(scores: Mapping[str, list[HeadScore]]) -> list[Head]:
     return [Head(place, number, score) for place, row in scores.items() for number, score in enumerate(row)]
 
 
+def _charts(heads: Sequence[Head]) -> dict[str, list[str]]:
+    """What shows all heads of a layer together, cross-attention first: title -> tags."""
+    found: dict[str, list[str]] = {}
+    for head in sorted(heads, key=lambda head: not head.place.startswith("cross/")):
+        for name in head.score.values():
+            found.setdefault(f"{head.place}: {name}", []).append(f"alignment/{head.name}/{name}")
+    return found
+
+
 class Observer:
     """Watches a model while it trains. Nothing here draws a random number or changes the model.
 
@@ -94,6 +103,7 @@ class Observer:
         heads = _heads(measure(model, self._batch, self._right))
         values = {f"alignment/{head.name}/{name}": v for head in heads for name, v in head.score.values().items()}
         board.scalars(step, values)
+        board.charts(_charts(heads))
 
     def find(self, model: Seq2Seq, step: int) -> Finding:
         """Measure every head of the trained model, and look up since when its clearest one looks so.
