@@ -1,6 +1,7 @@
 """Trained runs, read back: from folders written by hand, and on a model whose maps are known."""
 
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,20 @@ def test_reading_and_following_a_run_draw_no_random_number(tmp_path: Path) -> No
     found = subject(tmp_path)
     follow(found, spell(found.task, "abc"))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_step_whose_weights_cannot_be_read_is_left_out_and_told(tiny_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    path = checkpoint_path(folder, 0)
+    path.write_bytes(path.read_bytes()[:1000])
+    one = subject(folder)
+    told: list[str] = []
+    looks = follow(one, spell(one.task, "abc"), told.append)
+    assert 0 not in [found.step for found in looks]
+    assert one.step in [found.step for found in looks]
+    assert len(told) == 1
+    assert told[0].startswith(f"step 0 is left out: {path}: not a readable checkpoint")
 
 
 def test_where_no_run_is_a_line_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -139,7 +140,7 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     told = []
     for one, source, text in sources:
         with console.status(f"{one.name} reads {text[:20]}, at each step whose weights were kept"):
-            looks = subjects.follow(one, source)
+            looks = subjects.follow(one, source, partial(console.print, markup=False, soft_wrap=True))
         console.print(f"\n{one.name}, step {one.step}" if len(texts) == 1 else f"\n{text}", markup=False)
         kept = subjects.thinned(one, looks, PAGE_CELLS)
         name = one.name if len(texts) == 1 else text

@@ -1,7 +1,7 @@
 """Trained runs, read back to be looked at: what each writes for a string and where it looks, step by step."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,12 +84,22 @@ def subjects(folders: Sequence[Path]) -> list[Subject]:
     ]
 
 
-def follow(one: Subject, source: Ids) -> list[Look]:
-    """What a run wrote for a string, and where it looked, at every step whose weights were kept and at its best."""
+def follow(one: Subject, source: Ids, left_out: Callable[[str], object] = print) -> list[Look]:
+    """What a run wrote for a string, and where it looked, at every step whose weights were kept and at its best.
+
+    Args:
+        one: the run.
+        source: ids without marks.
+        left_out: told of each step whose weights cannot be read.
+    """
     steps = [step for step in snapshots(one.folder) if step != one.step]
     looks = [look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)]
     for step in steps:
-        _, model = experiment.load(one.folder, step)
+        try:
+            _, model = experiment.load(one.folder, step)
+        except CheckpointError as error:
+            left_out(f"step {step} is left out: {error}")
+            continue
         looks.append(look(model, one.task, source, step, one.evaluate.extra_tokens))
     return sorted(looks, key=lambda found: found.step)
 
