@@ -29,21 +29,25 @@ class Script(Seq2Seq):
         raise NotImplementedError
 
     def start(self, memory: Memory, max_length: int) -> State:
-        return State(memory, 0, {})
+        return State(memory, 0, {"row": torch.arange(len(self.rows))})
 
     def sequential_steps(self, source: int, target: int) -> int:
         return 1
 
     def step(self, token: Tensor, state: State) -> Tensor:
         self.read.append(token.tolist())
-        following = [row[min(state.length, len(row) - 1)] for row in self.rows]
+        rows = [self.rows[number] for number in state.cache["row"]]
+        following = [row[min(state.length, len(row) - 1)] for row in rows]
         state.length += 1
         return torch.nn.functional.one_hot(torch.tensor(following), SYMBOLS).float()
 
 
-def decode(rows: list[list[int]], max_tokens: int) -> tuple[list[list[int]], list[bool], Script]:
+def decode(
+    rows: list[list[int]], max_tokens: int, wanted: Tensor | None = None, keep_all: bool = False
+) -> tuple[list[list[int]], list[bool], Script]:
     model = Script(rows)
-    decoded = greedy(model, torch.zeros(len(rows), 3, dtype=torch.long), torch.full((len(rows),), 3), max_tokens)
+    source, lengths = torch.zeros(len(rows), 3, dtype=torch.long), torch.full((len(rows),), 3)
+    decoded = greedy(model, source, lengths, max_tokens, wanted, keep_all)
     return decoded.tokens.tolist(), decoded.ended.tolist(), model
 
 
@@ -68,6 +72,36 @@ def test_a_cap_of_zero_writes_nothing() -> None:
 def test_each_step_reads_the_symbol_written_before_it() -> None:
     _, _, model = decode([[5, 6, EOS]], 10)
     assert model.read == [[BOS], [5], [6]]
+
+
+ENDING = [[EOS], [5, EOS], [6, 7, 8, EOS], [7, 8, 6, 5, EOS]]
+
+
+def test_rows_that_ended_are_dropped_once_they_are_half_of_the_rows() -> None:
+    tokens, ended, model = decode(ENDING, 9)
+    assert tokens == [row + [PAD] * (5 - len(row)) for row in ENDING]
+    assert ended == [True] * 4
+    assert [len(read) for read in model.read] == [4, 4, 2, 2, 1]
+
+
+def test_all_rows_are_kept_where_a_question_knows_them_by_number() -> None:
+    tokens, _, model = decode(ENDING, 9, keep_all=True)
+    assert tokens == [row + [PAD] * (5 - len(row)) for row in ENDING]
+    assert [len(read) for read in model.read] == [4] * 5
+
+
+def test_with_what_is_wanted_a_row_ends_at_its_first_error() -> None:
+    wanted = torch.tensor([[5, 6, EOS, PAD], [5, 6, 7, EOS], [8, EOS, PAD, PAD]])
+    tokens, ended, model = decode([[5, 6, EOS], [5, 4, 7, EOS], [8, 6, 6, 6, EOS]], 9, wanted)
+    assert tokens == [[5, 6, EOS], [5, 4, PAD], [8, 6, PAD]]
+    assert ended == [True, False, False]
+    assert [len(read) for read in model.read] == [3, 3, 1]
+
+
+def test_an_end_where_more_is_wanted_is_an_end() -> None:
+    tokens, ended, _ = decode([[5, EOS], [6, 7, 8, EOS]], 9, torch.tensor([[5, 6, EOS], [6, 7, EOS]]))
+    assert tokens == [[5, EOS, PAD], [6, 7, 8]]
+    assert ended == [True, False]
 
 
 def model_with_dropout(max_length: int = 64) -> Transformer:
@@ -128,3 +162,24 @@ def test_free_running_greedy_is_the_argmax_of_the_full_pass_on_its_own_output() 
         again = model(source, lengths, read).argmax(-1)
     real = tokens != PAD
     assert torch.equal(tokens[real], again[real])
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_dropping_rows_changes_no_row(wanted: bool) -> None:
+    torch.manual_seed(3)
+    model = model_with_dropout().eval()
+    with torch.no_grad():
+        model.source_embedding.weight *= 3  # so that sources matter
+        model.target_embedding.weight *= 3
+    source, lengths = torch.randint(4, 11, (16, 7)), torch.randint(2, 8, (16,))
+    free = greedy(model, source, lengths, 25, keep_all=True)
+    assert len({row.index(EOS) for row in free.tokens.tolist() if EOS in row}) > 2, "rows end at different places"
+    if not wanted:
+        assert torch.equal(free.tokens, greedy(model, source, lengths, 25).tokens)
+        return
+    right = free.tokens.clone()
+    right[::2, 3] += 1  # every second row errs there, if it has not ended
+    right[::2, 3] %= SYMBOLS
+    checked = greedy(model, source, lengths, 25, right)
+    agree = (checked.tokens == right[:, : checked.tokens.shape[1]]).all(dim=1) & checked.ended
+    assert torch.equal(agree, (free.tokens == right).all(dim=1) & free.ended)

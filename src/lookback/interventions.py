@@ -255,7 +255,7 @@ def _exact_match(
         batch = batch.to(device)
         cap = batch.labels.shape[1] + settings.extra_tokens
         with changed(model, changes):
-            decoded = greedy(model, batch.source, batch.source_lengths, cap)
+            decoded = greedy(model, batch.source, batch.source_lengths, cap, keep_all=True)
         found.append(score(decoded.tokens, batch.labels).exact_match)
     return torch.cat(found).double().mean().item()
 

@@ -40,6 +40,16 @@ class State:
     length: int
     cache: dict[str, Tensor]
 
+    def keep(self, rows: Tensor) -> "State":
+        """The state of some rows, so that the others cost nothing more.
+
+        Args:
+            rows: (batch,) bool.
+        """
+        final = {name: part[rows] for name, part in self.memory.final.items()}
+        memory = Memory(self.memory.states[rows], self.memory.lengths[rows], final)
+        return State(memory, self.length, {name: part[rows] for name, part in self.cache.items()})
+
 
 class Seq2Seq(nn.Module, ABC):
     """A model that reads a source and writes a target.
