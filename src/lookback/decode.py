@@ -18,7 +18,7 @@ class Decoded:
 
     Attributes:
         tokens: (batch, steps), ids without BOS; PAD after the row's end.
-        ended: (batch,) bool: the row wrote EOS; False = it was cut off at the cap, or at a token that was not wanted.
+        ended: (batch,) bool: the row wrote EOS; False = it was cut off at the cap, or where it was wrong.
     """
 
     tokens: Tensor
