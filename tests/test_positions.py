@@ -18,7 +18,9 @@ from lookback import config, launcher, masks, schema, session
 from lookback.attention import Maps
 from lookback.decode import greedy
 from lookback.metrics import sequence_loss
+from lookback.models.base import Seq2Seq
 from lookback.models.transformer import Transformer
+from lookback.packing import pack
 from lookback.positions.alibi import Alibi, slopes
 from lookback.positions.base import Positions
 from lookback.positions.learned import Learned
@@ -26,7 +28,7 @@ from lookback.positions.none import NoPositions
 from lookback.positions.relative import Relative
 from lookback.positions.rotary import Rotary, turn
 from lookback.positions.sinusoidal import Sinusoidal, waves
-from lookback.tokens import EOS, FIRST_SYMBOL, PAD
+from lookback.tokens import BOS, EOS, FIRST_SYMBOL, PAD
 
 Told = tuple[object, ...]
 BATCH, HEADS, WIDTH, SOURCE, TARGET = 2, 3, 4, 21, 19
@@ -34,6 +36,7 @@ D_MODEL = HEADS * WIDTH
 SOURCE_SYMBOLS, TARGET_SYMBOLS = 31, 29
 LENGTHS = torch.tensor([SOURCE, 9])
 KINDS = sorted(path.stem for path in (Path(launcher.CONFIGS) / "model" / "positions").glob("*.yaml"))
+SIZES = (f"model.d_model={D_MODEL}", f"model.num_heads={HEADS}", "model.d_ff=20", "model.num_layers=2")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -201,8 +204,7 @@ def test_relative_begins_by_adding_nothing() -> None:
 
 @cache
 def raw(kind: str) -> dict[str, Any]:
-    sizes = (f"model.d_model={D_MODEL}", f"model.num_heads={HEADS}", "model.d_ff=20", "model.num_layers=2")
-    return launcher.compose("train", [f"model/positions={kind}", *sizes])
+    return launcher.compose("train", [f"model/positions={kind}", *SIZES])
 
 
 def make_positions(kind: str) -> Positions:
@@ -695,3 +697,59 @@ def test_self_attention_of_the_decoder_tells_places_apart_at_distinct_positions(
     model.decode(target, memory, maps)
     last = maps["decoder_self/layer0"][0, :, -1]
     assert bool((last.std(dim=-1) > 1e-3).all())
+
+
+# ------------------------------------------------------------------------------------- several strings in a row
+
+
+def mixed_batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Sources and targets of different lengths, which first fit puts three or two to a row."""
+    lengths = torch.tensor([9, 3, 5, 4, 2, 8, 3])
+    written = torch.tensor([3, 7, 2, 9, 4, 5, 1])  # symbols between BOS and EOS
+    source = make_source(len(lengths), 9, lengths)
+    generator = torch.Generator().manual_seed(3)
+    target = torch.randint(FIRST_SYMBOL, TARGET_SYMBOLS, (len(lengths), 11), generator=generator)
+    place = torch.arange(11)
+    target = target.masked_fill(place == 0, BOS).masked_fill(place == written[:, None] + 1, EOS)
+    return source, lengths, target.masked_fill(place > written[:, None] + 1, PAD)
+
+
+@every_kind
+@pytest.mark.parametrize("more", [[], ["model.log_length=true"]], ids=["plain", "log_length"])
+def test_packed_rows_say_what_each_string_says_alone(kind: str, more: list[str]) -> None:
+    raw_config = launcher.compose("train", [f"model/positions={kind}", *SIZES, *more])
+    check_packing(config.build(raw_config).model(SOURCE_SYMBOLS, TARGET_SYMBOLS))
+
+
+def test_packed_rows_say_what_each_string_says_alone_through_a_gate_too() -> None:
+    more = ["model/positions=two_ended", "model.positions.gated=true", "model.log_length=true"]
+    check_packing(config.build(launcher.compose("train", [*SIZES, *more])).model(SOURCE_SYMBOLS, TARGET_SYMBOLS))
+
+
+def check_packing(model: Seq2Seq) -> None:
+    assert isinstance(model, Transformer)
+    torch.manual_seed(4)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    model = model.double().eval()
+    source, lengths, target = mixed_batch()
+    packed = pack(source, lengths, target)
+    assert len(packed.labels) < len(source)
+    gradients = []
+    for logits, labels in (
+        (model.packed(packed), packed.labels),
+        (model(source, lengths, target[:, :-1]), target[:, 1:]),
+    ):
+        model.zero_grad()
+        loss = sequence_loss(logits, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients.append([loss.detach(), *(weights.grad for weights in model.parameters())])
+        if labels is packed.labels:
+            by_string = {int(number): logits[packed.target.string == number] for number in range(len(source))}
+        else:
+            for number, row in by_string.items():
+                assert_close(row, logits[number, : len(row)], 1e-5)
+    for ours, theirs in zip(*gradients, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert_close(ours, theirs, 1e-6)

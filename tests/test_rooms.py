@@ -15,6 +15,8 @@ LEVELS = {
     "tokens": 0,
     "masks": 0,
     "rules": 0,
+    "flat": 0,
+    "packing": 1,
     "machine": 0,
     "stop": 0,
     "positions.base": 1,

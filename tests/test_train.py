@@ -67,7 +67,10 @@ def test_one_update_is_what_adamw_does_with_clipped_gradients_of_the_loss() -> N
     torch.nn.utils.clip_grad_norm_(twin.parameters(), settings.train.clip_norm)
     optimizer.step()
     for (name, ours), theirs in zip(trainer.model.named_parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7, msg=name)
+        assert theirs.grad is not None
+        sure = theirs.grad.abs() > 1e-5  # AdamW's first update is the sign, and of less than that it is rounding's
+        torch.testing.assert_close(ours[sure], theirs[sure], rtol=1e-5, atol=1e-6, msg=name)
+        assert float((ours - theirs).detach().abs().max()) <= 2.1 * rate, name
     record = trainer.drain()[0]
     assert record.loss == pytest.approx(loss.item(), rel=1e-6)
     assert record.step == 1

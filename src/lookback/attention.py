@@ -66,9 +66,12 @@ def attend_fused(
 ) -> Tensor:
     """The context of `attend` by torch's fused kernel, which never forms the weights: same arguments, same errors.
 
+    The kernel has no gradient for a bias; where one is asked for, the formula beats what torch does instead.
     That a row that may look nowhere has context 0 here too rests on torch's own rule for such rows (since 2.5).
     """
     check_mask(mask)
+    if bias is not None and bias.requires_grad:
+        return attend(query, key, value, mask, bias)[0]
     if bias is not None:
         bias = bias.to(query.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
@@ -107,10 +110,10 @@ class View:
 
     Attributes:
         positions: the encoding whose doors `rotate` and `bias` this attention uses.
-        query_index: (query,), the place of each query in its sequence, from 0.
-        key_index: (key,), the place of each key in its sequence, from 0.
+        query_index: (query,) or (batch, query), the place of each query in its sequence, from 0.
+        key_index: (key,) or (batch, key), the place of each key in its sequence, from 0.
         mask: as in `attend`.
-        key_lengths: (batch,), how many keys of each row are real, where the caller knows it.
+        key_lengths: (batch,) or (batch, query), as in `Positions.bias`, where the caller knows it.
     """
 
     positions: Positions
@@ -122,7 +125,9 @@ class View:
     def rows(self, start: int, stop: int) -> "View":
         """What some of the queries may look at."""
         mask = self.mask if self.mask is None or self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
-        return replace(self, query_index=self.query_index[start:stop], mask=mask)
+        lengths = self.key_lengths
+        lengths = lengths if lengths is None or lengths.dim() == 1 else lengths[:, start:stop]
+        return replace(self, query_index=self.query_index[..., start:stop], mask=mask, key_lengths=lengths)
 
     @cached_property
     def sharpness(self) -> Tensor:
@@ -133,10 +138,15 @@ class View:
         grows. At ten keys nothing changes.
         """
         if self.mask is None:
-            visible = torch.full((1, 1, 1, 1), len(self.key_index), device=self.key_index.device)
+            visible = torch.full((1, 1, 1, 1), self.key_index.shape[-1], device=self.key_index.device)
         else:
             visible = self.mask.sum(dim=-1, keepdim=True)
         return visible.clamp(min=1).log() / math.log(10)
+
+    @cached_property
+    def sharp_bias(self) -> Tensor | None:
+        """`bias` times `sharpness`, once for all layers."""
+        return None if self.bias is None else self.bias * self.sharpness
 
     @cached_property
     def bias(self) -> Tensor | None:
@@ -213,7 +223,7 @@ class MultiHeadAttention(AttentionLayer):
         Args:
             x: (batch, key, d_model).
             positions: turns the keys, if it has something to say there.
-            index: (key,), the place of each key.
+            index: the place of each key, as in `Positions`.
         """
         key = positions.rotate(self.split_heads(self.key_projection(x)), index)
         return KeyValue(key, self.split_heads(self.value_projection(x)))
@@ -230,7 +240,7 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             (batch, query, d_model).
         """
-        scores = len(x) * self.num_heads * len(view.key_index)  # of one query
+        scores = len(x) * self.num_heads * view.key_index.shape[-1]  # of one query
         if maps is None and not torch.is_grad_enabled() and scores * x.shape[1] > BLOCK_SCORES:
             size = max(1, BLOCK_SCORES // scores)
             starts = range(0, x.shape[1], size)
@@ -241,10 +251,11 @@ class MultiHeadAttention(AttentionLayer):
     def look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
         """`forward` for all queries at once."""
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
-        bias = view.bias if self.gate is None or view.bias is None else self.gate(x, view.bias)
         if self.log_length:
             query = query * view.sharpness
-            bias = None if bias is None else bias * view.sharpness
+        bias = view.sharp_bias if self.log_length else view.bias
+        if self.gate is not None and bias is not None:
+            bias = self.gate(x, bias)
         if maps is None and self.change is None:
             context = attend_fused(query, *keys_values, view.mask, bias)
         else:

@@ -22,6 +22,21 @@ def padding(lengths: Tensor, width: int) -> Tensor:
     return (index < lengths[:, None])[:, None, None, :]
 
 
+def same(query_string: Tensor, key_string: Tensor) -> Tensor:
+    """Hide what belongs to other strings, where a row holds several.
+
+    Args:
+        query_string: (batch, query), the number of the string that each query belongs to; below 0 = to none.
+        key_string: (batch, key), likewise.
+
+    Returns:
+        (batch, heads=1, query, key), True where both are of one string; a query of none may look everywhere, since
+        nobody asks what it sees, and a row that may look nowhere would be a special case.
+    """
+    query = query_string[:, None, :, None]
+    return (query == key_string[:, None, None, :]) | (query < 0)
+
+
 def causal(length: int, device: torch.device | None = None) -> Tensor:
     """Hide the future: query t may look at keys 0..t.
 

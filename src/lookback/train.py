@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from lookback.data import Batch
+from lookback.flat import FlatWeights, flattened
 from lookback.metrics import score, sequence_loss
-from lookback.models.base import Seq2Seq
+from lookback.models.base import Packs, Seq2Seq
+from lookback.packing import pack
 from lookback.rules import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -98,8 +100,9 @@ class Trainer:
         self.step = 0
         self.seconds = 0.0
         self.tokens = 0
+        self.weights = FlatWeights(model)
         self.optimizer = torch.optim.AdamW(
-            model.parameters(),
+            [self.weights.vector],
             lr=settings.learning_rate,
             betas=(0.9, settings.beta2),
             weight_decay=settings.weight_decay,
@@ -112,24 +115,32 @@ class Trainer:
     def advance(self, batch_at: Callable[[int], Batch]) -> None:
         """Make the batch of this step and update the weights once, by teacher forcing."""
         started = time.perf_counter()
-        batch = batch_at(self.step).to(self.device)
+        batch = batch_at(self.step)
         rate = learning_rate(self.settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
         with self._autocast():
-            logits = self.model(batch.source, batch.source_lengths, batch.decoder_input)
-        loss = sequence_loss(logits, batch.labels, self.settings.label_smoothing)
-        self.optimizer.zero_grad(set_to_none=True)
+            logits, labels = self._predict(batch)
+        loss = sequence_loss(logits, labels, self.settings.label_smoothing)
+        self.weights.forget_gradient()
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self.scaler.unscale_(self.optimizer)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.weights.clip(self.settings.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.step += 1
-        result = score(logits.detach().argmax(dim=-1), batch.labels)
+        result = score(logits.detach().argmax(dim=-1), labels)
         self._pending.append((self.step, loss.detach(), result.hits.sum(), result.tokens.sum(), rate))
         self.seconds += time.perf_counter() - started
+
+    def _predict(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logits of a batch by teacher forcing, and their labels."""
+        if isinstance(self.model, Packs):
+            packed = pack(batch.source, batch.source_lengths, batch.target).to(self.device)
+            return self.model.packed(packed), packed.labels
+        batch = batch.to(self.device)
+        return self.model(batch.source, batch.source_lengths, batch.decoder_input), batch.labels
 
     def drain(self) -> list[StepRecord]:
         """Report the updates since the last call. Losses stay on the device until then.
@@ -174,7 +185,7 @@ class Trainer:
         self.seconds = self._drained_seconds = state["seconds"]
         self.tokens = state["tokens"]
         options = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(flattened(state["optimizer"]))
         for group, option in zip(self.optimizer.param_groups, options, strict=True):
             group.update(option)  # the moments are the checkpoint's, the settings ours
         if self.scaler.is_enabled() and state["scaler"]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from lookback.attention import Maps
+from lookback.packing import Packed
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,3 +131,15 @@ class Seq2Seq(nn.Module, ABC):
                 f"{what} has length {length} (marks included), but the model's positions end at "
                 f"{self.max_length} (model.positions.max_length)"
             )
+
+
+class Packs(ABC):
+    """What a model has that can learn from several strings a row, where attention keeps to each string's own."""
+
+    @abstractmethod
+    def packed(self, batch: Packed) -> Tensor:
+        """Predict every next token of all targets at once: what `forward` does, without paying for pads.
+
+        Returns:
+            logits (row, place of the target, symbols).
+        """

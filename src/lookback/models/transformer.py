@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from lookback import masks
 from lookback.attention import KeyValue, Maps, View
-from lookback.models.base import Memory, Seq2Seq, State
+from lookback.models.base import Memory, Packs, Seq2Seq, State
 from lookback.models.layers import RESIDUALS, DecoderLayer, EncoderLayer, Sizes
+from lookback.packing import Packed
 from lookback.positions.base import Positions
 from lookback.rules import Fraction, PositiveInt
 
 
-class Transformer(Seq2Seq):
+class Transformer(Seq2Seq, Packs):
     """Encoder and decoder stacks of `num_layers` each.
 
     Unlike the paper (section 3.4), embeddings are not multiplied by sqrt(d_model). They start small beside the
@@ -107,28 +108,51 @@ class Transformer(Seq2Seq):
         self.check_length("source", source.shape[1])
         index = torch.arange(source.shape[1], device=source.device)
         mask = masks.padding(lengths, source.shape[1])
-        view = View(self.encoder_positions, index, index, mask, lengths)
-        x = self._embed(source, self.source_embedding, self.encoder_positions, index)
-        for layer in self.encoder:
-            x = layer(x, view, maps)
-        return Memory(self.encoder_norm(x), lengths)
+        return Memory(
+            self._encode(source, View(self.encoder_positions, index, index, mask, lengths), maps), lengths
+        )
 
     def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
         """See `Seq2Seq.decode`."""
         self.check_length("target", target.shape[1])
         index = torch.arange(target.shape[1], device=target.device)
         self_view = View(self.decoder_positions, index, index, masks.causal(target.shape[1], target.device))
-        cross_view = self._cross_view(index, memory)
-        x = self._embed(target, self.target_embedding, self.decoder_positions, index)
+        return self._decode(target, memory.states, self_view, self._cross_view(index, memory), maps)
+
+    def packed(self, batch: Packed) -> Tensor:
+        """See `Packs.packed`."""
+        source, target = batch.source, batch.target
+        inside = masks.same(source.string, source.string)
+        view = View(self.encoder_positions, source.index, source.index, inside, source.source_length)
+        states = self._encode(source.ids, view, None)
+        past = masks.same(target.string, target.string) & masks.causal(target.ids.shape[1], target.ids.device)
+        self_view = View(self.decoder_positions, target.index, target.index, past)
+        across = masks.same(target.string, source.string)
+        cross_view = View(self.cross_positions, target.index, source.index, across, target.source_length)
+        return self._decode(target.ids, states, self_view, cross_view, None)
+
+    def _encode(self, source: Tensor, view: View, maps: Maps | None) -> Tensor:
+        x = self._embed(source, self.source_embedding, self.encoder_positions, view.query_index)
+        for layer in self.encoder:
+            x = layer(x, view, maps)
+        return self.encoder_norm(x)  # type: ignore[no-any-return]
+
+    def _decode(
+        self, target: Tensor, states: Tensor, self_view: View, cross_view: View, maps: Maps | None
+    ) -> Tensor:
+        x = self._embed(target, self.target_embedding, self.decoder_positions, self_view.query_index)
         for layer in self.decoder:
-            x = layer(x, lambda new: new, self._read(layer, memory), self_view, cross_view, maps)
+            memory = self._read(layer, states, cross_view.key_index)
+            x = layer(x, lambda new: new, memory, self_view, cross_view, maps)
         return self.output(self.decoder_norm(x))  # type: ignore[no-any-return]
 
     def start(self, memory: Memory, max_length: int) -> State:
         """See `Seq2Seq.start`: room for every layer's keys and values, and those of the source."""
         cache: dict[str, Tensor] = {}
         for number, layer in enumerate(self.decoder):
-            cross = self._read(layer, memory)
+            cross = self._read(
+                layer, memory.states, torch.arange(memory.states.shape[1], device=memory.states.device)
+            )
             batch, heads, _, head_width = cross.key.shape
             for name, part in zip(KeyValue._fields, cross, strict=True):
                 cache[f"cross{number}/{name}"] = part
@@ -159,11 +183,10 @@ class Transformer(Seq2Seq):
         """See `Seq2Seq.sequential_steps`: a layer works on all places at once, whatever the lengths."""
         return len(self.encoder) + len(self.decoder)
 
-    def _read(self, layer: nn.Module, memory: Memory) -> KeyValue:
+    def _read(self, layer: nn.Module, states: Tensor, index: Tensor) -> KeyValue:
         """A decoder layer's keys and values of the source."""
         assert isinstance(layer, DecoderLayer)
-        index = torch.arange(memory.states.shape[1], device=memory.states.device)
-        return layer.cross_attention.keys_values(memory.states, self.cross_positions, index)
+        return layer.cross_attention.keys_values(states, self.cross_positions, index)
 
     def _cross_view(self, index: Tensor, memory: Memory) -> View:
         width = memory.states.shape[1]

@@ -15,7 +15,7 @@ before training, so that what has been read decides which address counts.
 import torch
 from torch import Tensor, nn
 
-from lookback.positions.base import Positions
+from lookback.positions.base import Positions, distances, look_up
 from lookback.rules import PositiveFloat, PositiveInt
 
 
@@ -94,19 +94,18 @@ class Addressed(Positions):
 
     def bias(self, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
         """(batch or 1, heads, query, key): the sum over addresses; for the gate all of them, addresses x heads."""
-        rows = 1 if key_lengths is None else len(key_lengths)
         found = [self._one(at, query_index, key_index, key_lengths) for at in range(len(self.addresses))]
         if not self.gated:
             return sum(found[1:], start=found[0])
+        rows = max(len(one) for one in found)
         return torch.cat([one.expand(rows, -1, -1, -1) for one in found], dim=1)
 
     def _one(self, at: int, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
         """The bias of one address: (batch or 1, heads, query, key)."""
         end, rate = self.addresses[at]
         if end and key_lengths is None:
-            return self.table.new_zeros(1, self.num_heads, len(query_index), len(key_index))
-        address = rate * query_index[None, :]  # (batch or 1, query)
+            return self.table.new_zeros(1, self.num_heads, query_index.shape[-1], key_index.shape[-1])
+        address = rate * query_index  # (query,) or (batch, query)
         if end and key_lengths is not None:
-            address = address + end * (key_lengths[:, None] - 1)
-        distance = (key_index[None, None, :] - address[:, :, None]).clamp(-self.clip, self.clip)
-        return self.gain * self.table[at][:, distance + self.clip].transpose(0, 1)
+            address = address + end * (key_lengths.view(len(key_lengths), -1) - 1)
+        return look_up(self.gain * self.table[at], distances(address, key_index), self.clip)

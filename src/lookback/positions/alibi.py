@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lookback.positions.base import Positions
+from lookback.positions.base import Positions, distances
 
 
 def slopes(num_heads: int) -> Tensor:
@@ -34,6 +34,6 @@ class Alibi(Positions):
         self.register_buffer("slopes", slopes(num_heads), persistent=False)
 
     def bias(self, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
-        """(batch=1, heads, query, key)."""
-        distance = (query_index[:, None] - key_index[None, :]).abs()  # (query, key)
-        return -(self.slopes[:, None, None] * distance)[None]
+        """(batch or 1, heads, query, key)."""
+        distance = distances(query_index, key_index).abs()  # (batch or 1, query, key)
+        return -(self.slopes[:, None, None] * distance[:, None])

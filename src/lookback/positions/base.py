@@ -1,5 +1,6 @@
 """The doors through which order can enter attention, which by itself sees a set. Here all are shut."""
 
+import torch
 from torch import Tensor, nn
 
 from lookback.rules import head_width
@@ -7,6 +8,9 @@ from lookback.rules import head_width
 
 class Positions(nn.Module):
     """A position encoding: subclasses open the door they need, and say no more than that.
+
+    An index is (length,), the place of each symbol in its sequence, from 0; or (batch, length), where rows hold
+    several sequences each (`packing.py`). No place is then as large as length.
 
     The Transformer makes one for the encoder, one for the decoder, and one for cross-attention if the
     encoding `crosses`. The layers of a stack share theirs.
@@ -38,7 +42,7 @@ class Positions(nn.Module):
 
         Args:
             x: (batch, length, d_model).
-            index: (length,), place of each symbol, from 0.
+            index: (length,) or (batch, length).
 
         Returns:
             (batch, length, d_model).
@@ -50,7 +54,7 @@ class Positions(nn.Module):
 
         Args:
             x: (batch, heads, length, head_width).
-            index: (length,).
+            index: (length,) or (batch, length).
 
         Returns:
             (batch, heads, length, head_width).
@@ -61,9 +65,10 @@ class Positions(nn.Module):
         """Door 3, in every attention: what is added to the scores.
 
         Args:
-            query_index: (query,).
-            key_index: (key,).
-            key_lengths: (batch,), number of real keys in each row; None where it is not known.
+            query_index: (query,) or (batch, query).
+            key_index: (key,) or (batch, key).
+            key_lengths: (batch,), number of real keys in each row, or (batch, query), those of the sequence that
+                each query looks at; None where it is not known.
 
         Returns:
             broadcasts to (batch, heads, query, key); or what its own `gate` takes; None = nothing is added.
@@ -78,3 +83,29 @@ class Positions(nn.Module):
             None = the bias is added as it is.
         """
         return None
+
+
+def distances(query_index: Tensor, key_index: Tensor) -> Tensor:
+    """Key place - query place: (batch or 1, query, key), for indices as in `Positions`."""
+    distance = key_index[..., None, :] - query_index[..., :, None]
+    return distance if distance.dim() == 3 else distance[None]
+
+
+def look_up(table: Tensor, distance: Tensor, clip: int) -> Tensor:
+    """Each head's number for each clipped distance.
+
+    In training it is a product with one-hot rows, whose gradient is a product too; that of an index is a slow sum.
+
+    Args:
+        table: (heads, 2 clip + 1), for distances -clip to clip.
+        distance: (batch or 1, query, key); farther ones share the last number on their side.
+        clip: largest distance that is told apart.
+
+    Returns:
+        (batch or 1, heads, query, key).
+    """
+    row = distance.clamp(-clip, clip) + clip
+    if not (torch.is_grad_enabled() and table.requires_grad):
+        return table[:, row].movedim(0, 1)
+    chosen = row.flatten()[:, None] == torch.arange(2 * clip + 1, device=row.device)  # (numbers, table)
+    return (table @ chosen.T.to(table.dtype)).view(len(table), *row.shape).movedim(0, 1)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lookback.positions.base import Positions
+from lookback.positions.base import Positions, distances, look_up
 from lookback.rules import PositiveInt
 
 
@@ -26,6 +26,5 @@ class Relative(Positions):
         self.table = nn.Parameter(torch.zeros(num_heads, 2 * clip + 1))
 
     def bias(self, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
-        """(batch=1, heads, query, key)."""
-        distance = (key_index[None, :] - query_index[:, None]).clamp(-self.clip, self.clip)  # (query, key)
-        return self.table[:, distance + self.clip][None]
+        """(batch or 1, heads, query, key)."""
+        return look_up(self.table, distances(query_index, key_index), self.clip)

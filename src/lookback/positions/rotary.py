@@ -14,7 +14,7 @@ def turn(x: Tensor, index: Tensor, base: float) -> Tensor:
 
     Args:
         x: (..., length, width), width even.
-        index: (length,).
+        index: (..., length).
         base: 10,000 in the paper.
 
     Returns:
@@ -22,7 +22,7 @@ def turn(x: Tensor, index: Tensor, base: float) -> Tensor:
     """
     width = x.shape[-1]
     columns = torch.arange(0, width, 2, device=x.device, dtype=torch.float64)
-    angles = index[:, None] * base ** (-columns / width)  # (length, width / 2)
+    angles = index[..., None] * base ** (-columns / width)  # (..., length, width / 2)
     cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
@@ -51,4 +51,4 @@ class Rotary(Positions):
 
     def rotate(self, x: Tensor, index: Tensor) -> Tensor:
         """Turn every head alike."""
-        return turn(x, index, self.base)
+        return turn(x, index if index.dim() == 1 else index[:, None], self.base)

@@ -39,5 +39,8 @@ class Sinusoidal(Positions):
         self.base = base
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:
-        """Add the wave table, (length, d_model), to every row."""
-        return x + waves(index, self.d_model, self.base).to(x.dtype)
+        """Add each place's waves."""
+        if index.dim() == 1:
+            return x + waves(index, self.d_model, self.base).to(x.dtype)
+        table = waves(torch.arange(index.shape[1], device=index.device), self.d_model, self.base)
+        return x + table[index].to(x.dtype)
