@@ -94,7 +94,7 @@ def check_mask(mask: Tensor | None) -> None:
         )
 
 
-BLOCK_SCORES = 2**24  # so many at once, where no gradient is needed: a long source would not fit into memory
+BLOCK_SCORES = 2**25  # so many at once, where no gradient is needed: a long source would not fit into memory
 
 
 class KeyValue(NamedTuple):
@@ -256,7 +256,8 @@ class MultiHeadAttention(AttentionLayer):
         bias = view.sharp_bias if self.log_length else view.bias
         if self.gate is not None and bias is not None:
             bias = self.gate(x, bias)
-        if maps is None and self.change is None:
+        step = x.shape[1] == 1 and not torch.is_grad_enabled()  # torch's kernel is made for many queries
+        if maps is None and self.change is None and not step:
             context = attend_fused(query, *keys_values, view.mask, bias)
         else:
             context, weights = attend(query, *keys_values, view.mask, bias)
