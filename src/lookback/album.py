@@ -5,7 +5,7 @@ In the run folder, `attention/logged/<step>.npz` holds the maps of all probes at
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lookback.checkpoint import write_whole
 from lookback.figures import MapPicture, Panel, Picture
 from lookback.probes import PlaceMaps, Probe, heads_panels
+from lookback.run_folder import remove, stepped
 
 FILM_WIDTH = 8  # frames side by side, at most
 FILM_CELL = 14  # pixels
@@ -55,15 +56,14 @@ def keep(folder: Path, step: int, probes: Sequence[Probe], maps: Sequence[PlaceM
 
 def kept(folder: Path) -> dict[int, Path]:
     """The files of all logging steps, in order."""
-    paths = {int(path.stem): path for path in (folder / "logged").glob("*.npz") if path.stem.isdecimal()}
-    return dict(sorted(paths.items()))
+    return stepped(folder / "logged", ".npz")
 
 
-def forget_later(folder: Path, start: int) -> None:
-    """Drop what was kept after the step from which a run goes on."""
+def forget_later(folder: Path, start: int, tell: Callable[[str], object] = print) -> None:
+    """Drop what was kept after the step from which a run goes on; what cannot be removed is told."""
     for step, path in kept(folder).items():
         if step > start:
-            path.unlink()
+            remove(path, tell)
 
 
 def film(folder: Path, probe: Probe, number: int, place: str, head: int) -> Picture | None:

@@ -17,7 +17,7 @@ from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_ma
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
-from lookback.run_folder import checkpoint_path, class_name, keep_weights, snapshots
+from lookback.run_folder import checkpoint_path, class_name, forget_later, keep_weights
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
@@ -62,10 +62,8 @@ class Run:
         ).to(self.trainer.device)
         self.longest = validation_batch(self.task, [lengths[-1]] * VALIDATION_STRINGS).to(self.trainer.device)
         start = self.trainer.step
-        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start)
-        for step in snapshots(folder):
-            if step > start:
-                checkpoint_path(folder, step).unlink()
+        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
+        forget_later(folder, start, self._tell)
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
@@ -197,7 +195,10 @@ class Run:
 
     def _keep_weights(self) -> None:
         with self._watching():
-            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model)
+            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model, self._tell)
+
+    def _tell(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -205,7 +206,7 @@ class Run:
         try:
             yield
         except Exception as error:
-            self.console.print(f"not shown at step {self.trainer.step}: {error}", markup=False, soft_wrap=True)
+            self._tell(f"not shown at step {self.trainer.step}: {error}")
 
     def _validate(self) -> None:
         self._log()
