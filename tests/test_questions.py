@@ -108,7 +108,7 @@ def asked(*kinds: str) -> list[Intervention]:
 
 def test_a_model_that_is_known_answers_as_it_must(tmp_path: Path) -> None:
     """It copies strings that start with an even id, by head 0 alone; forced, it copies all; without it, none."""
-    one = Subject(tmp_path / "run", "looker seed 5", COPY, Looker(), 7, SETTINGS, 3)
+    one = Subject(tmp_path / "run", "looker seed 5", COPY, Looker(), 7, SETTINGS, 3, {})
     shares = {}
     for length in SETTINGS.lengths:
         sources = held_out(COPY, length, 23, "validation")
@@ -189,7 +189,7 @@ def test_a_long_name_is_folded_and_no_number_is_lost(tmp_path: Path, monkeypatch
 
 def test_nothing_is_left_of_a_question(tmp_path: Path) -> None:
     model = Looker()
-    one = Subject(tmp_path, "looker", COPY, model, 7, SETTINGS, 3)
+    one = Subject(tmp_path, "looker", COPY, model, 7, SETTINGS, 3, {})
     first, second = (tmp_path / f"{number}.json" for number in range(2))
     for path in (first, second):
         answer(console()[0], one, asked("zero", "force"), SETTINGS, path)

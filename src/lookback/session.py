@@ -1,10 +1,11 @@
 """One training run and its folder: training, validating, saving, resuming, evaluating, summing up."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
 VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
+KEPT = ("seed", "task", "model", "data")
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -31,6 +33,12 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def other_run(stored: object, raw: Mapping[str, Any]) -> list[str]:
+    """In which keys a stored configuration differs that a run always keeps; none if it is of the same run."""
+    found = upgraded(stored) if isinstance(stored, Mapping) else {}
+    return [key for key in KEPT if found.get(key) != raw[key]]
 
 
 class Run:
@@ -260,8 +268,7 @@ class Run:
 
     def _check_same_run(self, trained: object) -> None:
         """Refuse to go on with weights that were trained as something else than config.yaml says."""
-        trained = upgraded(trained) if isinstance(trained, dict) else {}
-        keys = [key for key in ("seed", "task", "model", "data") if trained.get(key) != self.config.raw[key]]
-        rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
+        rule = f"differs from that of the checkpoint; a run keeps its {', '.join(KEPT[:-1])} and {KEPT[-1]}"
+        keys = other_run(trained, self.config.raw)
         if keys:
             raise ConfigError(Problem(key, rule, self.config.raw[key]) for key in keys)

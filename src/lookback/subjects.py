@@ -1,20 +1,25 @@
 """Trained runs, read back to be looked at: what each writes for a string and where it looks, step by step."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from lookback import checkpoint, config, experiment
+from lookback import checkpoint, config, schema
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
 from lookback.probes import Look, kind, look
+from lookback.rules import NonNegativeInt, PositiveInt, Seed
 from lookback.run_folder import checkpoint_path, class_name, snapshots
+from lookback.schema import ConfigError
+from lookback.session import other_run
 from lookback.tasks.base import Ids, Task
 
 
@@ -30,6 +35,7 @@ class Subject:
         step: of these weights.
         evaluate: how it was evaluated.
         longest: the longest trained length.
+        raw: its configuration.
     """
 
     folder: Path
@@ -39,6 +45,7 @@ class Subject:
     step: int
     evaluate: EvaluateSettings
     longest: int
+    raw: Mapping[str, Any]
 
     def shown(self, looks: Sequence[Look]) -> Look:
         """The look of the weights that it has now."""
@@ -57,17 +64,51 @@ def subject(folder: Path) -> Subject:
         below = sorted(str(found.parent) for found in folder.glob("*/checkpoints"))[-1:]
         hint = f"; there is one in {below[0]}" if below else ""
         raise CheckpointError(f"{folder}: no run is there (neither checkpoints/best.pt nor last.pt){hint}")
-    content = checkpoint.load(path)
-    try:
-        raw, _ = config.upgraded(content["config"]), content["model"]
+    content = checkpoint.load(path)  # once: a run that goes on training writes another one at any time
+    task, model = restored(content, path)
+    with _read_from(path):
+        raw = config.upgraded(content["config"])
         step = (content["best"] if which == "best" else content["trainer"])["step"]
+        values = {"seed": raw["seed"], "step": step, "max_length": raw["data"]["max_length"]}
+        problems = schema.problems("", {"seed": Seed, "step": NonNegativeInt, "max_length": PositiveInt}, values)
+        problems += schema.problems("evaluate", schema.keywords(EvaluateSettings), raw["evaluate"])
+        if problems:
+            raise ConfigError(problems)
         name = f"{class_name(raw['model'])} seed {raw['seed']}"
         evaluate = EvaluateSettings(**raw["evaluate"])
-        longest = raw["data"]["max_length"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: is not of a run ({type(error).__name__}: {error})") from error
-    task, model = experiment.load(folder, which)
-    return Subject(folder, name, task, model, step, evaluate, longest)
+    return Subject(folder, name, task, model, step, evaluate, values["max_length"], raw)
+
+
+def restored(content: Mapping[str, Any], path: Path) -> tuple[Task, Seq2Seq]:
+    """The task and the model of a checkpoint that was read, ready to predict.
+
+    Args:
+        content: of the checkpoint.
+        path: where it was read from.
+
+    Raises:
+        CheckpointError: if they cannot be made of it.
+    """
+    with _read_from(path):
+        raw, weights = content["config"], content["model"]
+        task, make_model = config.build_parts(raw)
+        with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
+            model = make_model()
+    checkpoint.load_weights(model, weights, path)
+    return task, model.eval()
+
+
+@contextmanager
+def _read_from(path: Path) -> Iterator[None]:
+    """Whatever is wrong with what was read is one line that names the file."""
+    try:
+        yield
+    except ConfigError as error:
+        problems = "; ".join(map(str, error.problems))
+        raise CheckpointError(f"{path}: is not of a run ({problems})") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(f"{path}: is not of a run ({what})") from error
 
 
 def subjects(folders: Sequence[Path]) -> list[Subject]:
@@ -90,13 +131,18 @@ def follow(one: Subject, source: Ids, left_out: Callable[[str], object] = print)
     Args:
         one: the run.
         source: ids without marks.
-        left_out: told of each step whose weights cannot be read.
+        left_out: told of each step whose weights cannot be read, are gone by now, or are of another run.
     """
     steps = [step for step in snapshots(one.folder) if step != one.step]
     looks = [look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)]
     for step in steps:
+        path = checkpoint_path(one.folder, step)
         try:
-            _, model = experiment.load(one.folder, step)
+            content = checkpoint.load(path)
+            others = other_run(content.get("config"), one.raw)
+            if others:
+                raise CheckpointError(f"{path}: is of another run (another {', another '.join(others)})")
+            _, model = restored(content, path)
         except CheckpointError as error:
             left_out(f"step {step} is left out: {error}")
             continue
