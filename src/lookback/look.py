@@ -257,13 +257,7 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
     settings = replace(one.evaluate, split="validation", strings=typed.strings or STRINGS)
     if typed.lengths:
         settings = replace(settings, lengths=typed.lengths)
-    folder = typed.output or one.folder / "attention"
-    path = folder / "what_if.json"
-    number = 1
-    while path.exists():
-        number += 1
-        path = folder / f"what_if_{number}.json"
-    questions.answer(console, one, asked, settings, path)
+    path = questions.answer(console, one, asked, settings, typed.output or one.folder / "attention")
     console.print(f"all numbers   {shown_path(path)}", markup=False, soft_wrap=True)
 
 
