@@ -135,8 +135,7 @@ class Observer:
             return
         folder = self._folder / "attention"
         album.save_maps(folder, self.probes, maps)
-        last = len(self.probes) - 1
-        film = album.film(folder, self.probes[last], last, head.place, head.number) if head else None
+        film = album.film(folder, self.probes[-1], head.place, head.number, self._tell) if head else None
         if film is not None:
             film.save(folder / "film.png")
             board.film(step, film)
