@@ -325,4 +325,5 @@ def test_a_model_without_attention_has_nothing_to_compare(tmp_path: Path) -> Non
     assert count == 0
     assert "This model has no attention, so there are no maps to compare." in text
     assert "nothing in common" not in text
+    assert not re.search("maps?, |decoder's maps|cross-attention|watched again", text)
     assert not list(tmp_path.iterdir())

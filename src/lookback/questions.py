@@ -23,7 +23,7 @@ from lookback.figures import MapPicture, Panel, Picture
 from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look
-from lookback.subjects import Subject
+from lookback.subjects import Subject, heads
 
 AS_TRAINED = "as trained"
 FALL = 0.05  # a change of exact match that is shown in colour
@@ -127,6 +127,19 @@ def _cell(value: float, before: float) -> str:
     """A score, red where it fell and green where it rose."""
     colour = "red" if value < before - FALL else "green" if value > before + FALL else "default"
     return f"[{colour}]{value:.2f}[/]"
+
+
+def heads_table(one: Subject, looks: Sequence[Look]) -> Table:
+    """How each head of cross-attention looks on a string; where it is narrow, names are folded and no number is."""
+    table = Table(box=SIMPLE, padding=0, show_edge=False)
+    table.add_column("head", overflow="fold")
+    for heading in ("weight\non\nright\ncell", "largest\nthere", "entropy\n(nats)", "90%\nthere\nsince\nstep"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for head, since in heads(one, looks):
+        values = (head.score.weight, head.score.largest, head.score.entropy)
+        cells = ["-" if value is None else f"{value:z.2f}" for value in values]  # z: no "-0.00"
+        table.add_row(escape(head.name), *cells, "-" if since is None else f"{since}")
+    return table
 
 
 def show_contrast(console: Console, one: Look, other: Look, model: Seq2Seq, folder: Path) -> int:

@@ -12,15 +12,19 @@ import torch
 from lookback import checkpoint, config, schema
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
+from lookback.data import held_out
 from lookback.evaluate import EvaluateSettings
+from lookback.figures import plain
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
-from lookback.probes import Look, kind, look
+from lookback.probes import Look, Story, kind, look
 from lookback.rules import NonNegativeInt, PositiveInt, Seed
 from lookback.run_folder import checkpoint_path, class_name, snapshots
 from lookback.schema import ConfigError
 from lookback.session import other_run
 from lookback.tasks.base import Ids, Task
+
+DEFAULT_LENGTH = 10  # symbols of a string that nobody typed
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,13 @@ def _read_from(path: Path) -> Iterator[None]:
 
 
 def subjects(folders: Sequence[Path]) -> list[Subject]:
-    """Read several runs, each under a name of its own."""
+    """Read several runs, each under a name of its own, which is one line that can be printed."""
     found = [subject(folder) for folder in folders]
     names = [one.name for one in found]
     folders = [folder.resolve() for folder in folders]
     short = len({folder.name for folder in folders}) == len(folders)
     return [
-        replace(one, name=f"{one.name} ({folder.name if short else one.folder})")
+        replace(one, name=f"{one.name} ({plain(str(folder.name if short else one.folder))})")
         if names.count(one.name) > 1
         else one
         for one, folder in zip(found, folders, strict=True)
@@ -156,6 +160,58 @@ def thinned(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
     count = max(1, cells // max(1, sum(weights.size for weights in shown.maps.values())))
     every = math.ceil(len(looks) / count)
     return [found for at, found in enumerate(reversed(looks)) if at % every == 0 or found is shown][::-1]
+
+
+def narrowed(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
+    """Looks with as many places as have at most so many cells in the shown look; cross-attention stays longest.
+
+    At least one place stays in any case.
+    """
+    maps = one.shown(looks).maps
+    room, kept = cells, set[str]()
+    for place in sorted(maps, key=lambda place: kind(place) != "cross"):
+        room -= maps[place].size
+        if room < 0 and kept:
+            break
+        kept.add(place)
+    if len(kept) == len(maps):
+        return list(looks)
+    return [
+        replace(found, maps={place: found.maps[place] for place in found.maps if place in kept}) for found in looks
+    ]
+
+
+def page_story(one: Subject, looks: Sequence[Look], name: str, cells: int) -> tuple[Story, list[str]]:
+    """What of some looks goes onto the page.
+
+    Args:
+        one: the run.
+        looks: in order.
+        name: of the story.
+        cells: that all maps may have together.
+
+    Returns:
+        the story, and a line for each kind of thing that it leaves out.
+    """
+    narrow = narrowed(one, looks, cells)
+    kept, shown, notes = thinned(one, narrow, cells), one.shown(narrow), []
+    if len(kept) < len(looks):
+        notes.append(f"the page has {len(kept)} of {len(looks)} steps: the maps are large")
+    left = [place for place in one.shown(looks).maps if place not in shown.maps]
+    if left:
+        notes.append(f"the page leaves out {', '.join(left)}: the maps are large (see the pictures)")
+    return Story(f"{name}, step {one.step}", kept, kept.index(shown)), notes
+
+
+def common_string(found: Sequence[Subject]) -> str:
+    """A validation string of a middle length that all runs know, if there is one; else one that the first knows."""
+    length = min(DEFAULT_LENGTH, *(one.longest for one in found))
+    texts = []
+    for one in found:
+        [source] = held_out(one.task, length, 1, "validation")
+        texts.append("".join(one.task.source_vocabulary.decode(source.tolist())))
+    known = [text for text in texts if all(set(text) <= set(one.task.source_vocabulary.symbols) for one in found)]
+    return [*known, texts[0]][0]
 
 
 def look_scores(found: Look) -> dict[str, list[HeadScore]]:
