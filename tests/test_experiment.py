@@ -14,6 +14,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from conftest import TINY, train
 from lookback import album, checkpoint, command_line, config, experiment, run_folder, schema, session
@@ -347,6 +348,32 @@ def test_a_picture_that_cannot_be_drawn_does_not_end_the_training(
     assert train(tmp_path / "run") == 0
     assert "not shown at step 5: no fonts" in capsys.readouterr().out
     assert same_bits(tiny_run, tmp_path / "run")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # TensorBoard's own thread ends so
+def test_a_disk_that_is_full_for_what_only_shows_a_training_does_not_end_it(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_whole, full = checkpoint.write_whole, "No space left on device"
+
+    def write(path: Path, content: bytes) -> None:
+        if path.parent.name == "steps":
+            raise OSError(28, full)
+        write_whole(path, content)
+
+    def record(*_: object) -> None:
+        raise OSError(28, full)
+
+    monkeypatch.setattr(checkpoint, "write_whole", write)
+    monkeypatch.setattr(RecordWriter, "write", record)
+    assert train(tmp_path / "run", "board.snapshots_every=6") == 0
+    out, err = capsys.readouterr()
+    assert out.count(f"not shown at step 6: [Errno 28] {full}") == 1
+    assert err.count("no TensorBoard log") == 1
+    assert same_bits(tiny_run, tmp_path / "run")
+    assert losses(tiny_run) == losses(tmp_path / "run")
 
 
 def test_an_unexpected_error_is_in_the_summary_and_not_hidden(
