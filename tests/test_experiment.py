@@ -504,6 +504,30 @@ def test_a_checkpoint_that_lacks_a_part_is_named_in_one_line(
     assert f"last.pt: lacks what resuming needs (KeyError: '{missing}')" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("best", {"best": None}),
+        ("best", {"best": "seven"}),
+        ("best", {"best": {"step": 7, "colour": 1}}),
+        ("last", {"model": [1, 2]}),
+        (
+            "last",
+            {"trainer": {"step": 7, "seconds": 1.0, "tokens": 5, "optimizer": {"param_groups": [], "state": {}}}},
+        ),
+    ],
+)
+def test_a_checkpoint_with_a_part_of_another_kind_is_named_in_one_line(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    path = folder / "checkpoints" / f"{name}.pt"
+    checkpoint.save(path, checkpoint.load(path) | changes)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lookback: {path}: ")
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
 def test_a_damaged_summary_is_never_in_the_way(tiny_run: Path, tmp_path: Path, content: bytes) -> None:
     folder = copied(tiny_run, tmp_path)

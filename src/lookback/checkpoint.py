@@ -17,9 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lookback.schema import ConfigError
+
 FORMAT = 1
 PARTIAL = ".lookback-partial"  # how the name of an unfinished file ends
 ABANDONED = 3600  # seconds since anything was written to one, after which it counts as left by a killed process
+WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, MemoryError)
 
 
 class CheckpointError(ValueError):
@@ -108,6 +111,28 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(found, int) or found != FORMAT:
         raise CheckpointError(f"{path}: format must be {FORMAT}, but is {found}")
     return content
+
+
+@contextmanager
+def reading(path: Path, rule: str) -> Iterator[None]:
+    """Inside, whatever is wrong with the contents of a checkpoint is one line that names it.
+
+    Args:
+        path: of the checkpoint.
+        rule: that is broken then.
+
+    Raises:
+        CheckpointError: in the place of any error that contents of a wrong kind can cause.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {rule} ({'; '.join(map(str, error.problems))})") from error
+    except WRONG_CONTENTS as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(f"{path}: {rule} ({what})") from error
 
 
 def load_weights(model: nn.Module, weights: object, path: Path) -> None:

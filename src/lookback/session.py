@@ -11,7 +11,6 @@ import torch
 
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
-from lookback.checkpoint import CheckpointError
 from lookback.config import Config, digest, upgraded
 from lookback.data import Batch, fingerprint, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
@@ -100,7 +99,7 @@ class Run:
     def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
-        checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
+        checkpoint.load_weights(self.model, checkpoint.load(path).get("model"), path)
         scores = []
         for length in self.config.evaluate.lengths:
             scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
@@ -255,16 +254,16 @@ class Run:
         self._check_same_run(content.get("config"))
         same = upgraded(content["config"]) == self.config.raw and content.get("code_version") == code_version()
         self.changed = not same or bool(content.get("changed"))
-        best_path = checkpoint_path(self.folder, "best")
-        try:
+        rule = "lacks what resuming needs"
+        with checkpoint.reading(path, rule):
             checkpoint.load_weights(self.model, content["model"], path)
             self.trainer.load_state_dict(content["trainer"])
-            if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+        best_path = checkpoint_path(self.folder, "best")
+        if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+            with checkpoint.reading(best_path, rule):
                 best = dict(checkpoint.load(best_path)["best"])
                 self.best_step = best.pop("step")
                 self.best = Validation(**best)
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise CheckpointError(f"{path}: lacks what resuming needs ({type(error).__name__}: {error})") from error
 
     def _check_same_run(self, trained: object) -> None:
         """Refuse to go on with weights that were trained as something else than config.yaml says."""

@@ -1,8 +1,7 @@
 """Trained runs, read back to be looked at: what each writes for a string and where it looks, step by step."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def subject(folder: Path) -> Subject:
         raise CheckpointError(f"{folder}: no run is there (neither checkpoints/best.pt nor last.pt){hint}")
     content = checkpoint.load(path)  # once: a run that goes on training writes another one at any time
     task, model = restored(content, path)
-    with _read_from(path):
+    with checkpoint.reading(path, "is not of a run"):
         raw = config.upgraded(content["config"])
         step = (content["best"] if which == "best" else content["trainer"])["step"]
         values = {"seed": raw["seed"], "step": step, "max_length": raw["data"]["max_length"]}
@@ -93,26 +92,13 @@ def restored(content: Mapping[str, Any], path: Path) -> tuple[Task, Seq2Seq]:
     Raises:
         CheckpointError: if they cannot be made of it.
     """
-    with _read_from(path):
+    with checkpoint.reading(path, "is not of a run"):
         raw, weights = content["config"], content["model"]
         task, make_model = config.build_parts(raw)
         with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
             model = make_model()
     checkpoint.load_weights(model, weights, path)
     return task, model.eval()
-
-
-@contextmanager
-def _read_from(path: Path) -> Iterator[None]:
-    """Whatever is wrong with what was read is one line that names the file."""
-    try:
-        yield
-    except ConfigError as error:
-        problems = "; ".join(map(str, error.problems))
-        raise CheckpointError(f"{path}: is not of a run ({problems})") from error
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CheckpointError(f"{path}: is not of a run ({what})") from error
 
 
 def subjects(folders: Sequence[Path]) -> list[Subject]:
