@@ -316,8 +316,8 @@ def test_where_one_look_is_too_large_for_a_page_self_attention_is_left_out_and_t
     rows = len(arrays_of(run, "abc")["run0/written"])
     cross = 2 * rows * 5  # heads, rows, columns
     for cells, left in (
-        (cross, "encoder_self/layer0, decoder_self/layer0"),
-        (cross + 2 * 25, "decoder_self/layer0"),
+        (2 * cross, "encoder_self/layer0, decoder_self/layer0"),
+        (2 * (cross + 2 * 25), "decoder_self/layer0"),
     ):
         monkeypatch.setattr(look, "PAGE_CELLS", cells)
         text = printed(run, "--source", "abc")

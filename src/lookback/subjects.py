@@ -179,7 +179,7 @@ def page_story(one: Subject, looks: Sequence[Look], name: str, cells: int) -> tu
     Returns:
         the story, and a line for each kind of thing that it leaves out.
     """
-    narrow = narrowed(one, looks, cells)
+    narrow = narrowed(one, looks, cells // min(len(looks), 2))  # the shown look and the last one stay in any case
     kept, shown, notes = thinned(one, narrow, cells), one.shown(narrow), []
     if len(kept) < len(looks):
         notes.append(f"the page has {len(kept)} of {len(looks)} steps: the maps are large")
