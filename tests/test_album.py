@@ -102,7 +102,7 @@ def test_the_maps_of_each_logging_step_are_kept_in_order(tmp_path: Path) -> None
 def test_nothing_kept_is_no_step(tmp_path: Path) -> None:
     assert album.kept(tmp_path / "attention") == {}
     album.forget_later(tmp_path / "attention", 0)
-    assert album.film(tmp_path / "attention", probe("ab"), 0, CROSS, 0) is None
+    assert album.film(tmp_path / "attention", probe("ab"), CROSS, 0) is None
 
 
 def test_what_was_kept_after_a_step_is_forgotten(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def filmed(folder: Path, steps: int, place: str = CROSS, head: int = 0) -> Pictu
             [probe("xyz"), probe("ab")],
             [even(0.9, "xyz"), even((number + 1) / 32, "ab")],
         )
-    picture = album.film(folder, probe("ab"), 1, place, head)
+    picture = album.film(folder, probe("ab"), place, head)
     assert picture is not None
     return picture
 
@@ -175,7 +175,7 @@ def test_each_frame_names_its_step_and_symbols_stand_at_the_edges_alone(
 
 
 @pytest.mark.parametrize("before", [["cd", "ab"], ["cd"], ["ab", "xyz"], ["ab"]])
-def test_a_film_is_of_one_string_though_the_run_was_resumed_with_other_probes(
+def test_a_film_is_of_one_string_wherever_it_stood_though_the_run_was_resumed_with_other_probes(
     tmp_path: Path, before: list[str]
 ) -> None:
     for step, weight in ((10, 1 / 32), (20, 2 / 32)):
@@ -183,10 +183,34 @@ def test_a_film_is_of_one_string_though_the_run_was_resumed_with_other_probes(
     now = ["cd", "ab"]
     for step, weight in ((30, 3 / 32), (40, 4 / 32)):
         album.keep(tmp_path, step, [probe(text) for text in now], [even(weight, text) for text in now])
-    picture = album.film(tmp_path, probe("ab"), 1, CROSS, 0)
+    picture = album.film(tmp_path, probe("ab"), CROSS, 0)
     assert picture is not None
     shown = [number for number in range(1, 5) if (picture.rgb() == colour(number / 32)).all(axis=-1).any()]
-    assert shown == ([1, 2, 3, 4] if before == now else [3, 4])
+    assert shown == ([1, 2, 3, 4] if "ab" in before else [3, 4])
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04", None])
+def test_a_damaged_file_costs_its_frame_alone_and_is_named(tmp_path: Path, content: bytes | None) -> None:
+    for step in (10, 20, 30):
+        album.keep(tmp_path, step, [probe("ab")], [even(step / 320, "ab")])
+    path = album.kept(tmp_path)[20]
+    path.write_bytes(path.read_bytes()[:-300] if content is None else content)
+    told: list[str] = []
+    picture = album.film(tmp_path, probe("ab"), CROSS, 0, told.append)
+    assert picture is not None
+    shown = [number for number in (1, 2, 3) if (picture.rgb() == colour(number / 32)).all(axis=-1).any()]
+    assert shown == [1, 3]
+    [line] = told
+    assert line.startswith(f"step 20 is not in the film: {path} cannot be read (")
+
+
+def test_maps_of_another_shape_cost_their_frame_alone(tmp_path: Path) -> None:
+    album.keep(tmp_path, 10, [probe("ab")], [even(0.5, "abcd")])
+    album.keep(tmp_path, 20, [probe("ab")], [even(0.5, "ab")])
+    told: list[str] = []
+    assert album.film(tmp_path, probe("ab"), CROSS, 0, told.append) is not None
+    [line] = told
+    assert line.endswith("(ValueError: maps must be of shape (3, 4), but are (5, 6))")
 
 
 # ---------------------------------------------------------------------------------------------------- last maps
@@ -205,3 +229,12 @@ def test_the_last_maps_are_pictures_and_arrays(tmp_path: Path) -> None:
     with np.load(folder / "maps.npz", allow_pickle=False) as named:
         assert named[f"probe1/{CROSS}"].tolist() == maps[1][CROSS].tolist()
         assert named["probe0/right"].tolist() == [2, 1, -1]
+
+
+def test_fewer_probes_leave_no_picture_of_earlier_ones(tmp_path: Path) -> None:
+    album.save_maps(tmp_path, [probe("ab"), probe("cde")], [even(0.5, "ab"), even(0.5, "cde")])
+    others = ["mine.png", "probe1.png", "my_probe1_cross_layer0.png"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+    album.save_maps(tmp_path, [probe("cde")], [{CROSS: even(0.5, "cde")[CROSS]}])
+    assert {path.name for path in tmp_path.iterdir()} == {"maps.npz", "probe0_cross_layer0.png", *others}

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.summary.writer import event_file_writer
+from tensorboard.util import tensor_util
 
 from conftest import train
 from lookback.board import Board, board_arguments
@@ -123,6 +126,62 @@ def test_points_after_the_step_that_is_resumed_from_are_dropped(tmp_path: Path) 
     assert [(point.step, point.value) for point in events(tmp_path).Scalars("train/loss")] == wanted
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line["train/loss"]) for line in lines] == wanted
+
+
+def served(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """The points of a tag as TensorBoard itself reads them."""
+    read = plugin_event_accumulator.EventAccumulator(str(folder), tensor_size_guidance={"scalars": 0})
+    read.Reload()
+    return [(point.step, float(tensor_util.make_ndarray(point.tensor_proto))) for point in read.Tensors(tag)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 4, 7])
+def test_tensorboard_itself_drops_what_is_after_the_step_that_is_resumed_from(tmp_path: Path, start: int) -> None:
+    with Board(tmp_path, 0) as board:
+        for step in range(8):
+            board.scalars(step, {"train/loss": float(step)})
+    first = [(step, float(step)) for step in range(8)]
+    assert served(tmp_path, "train/loss") == first  # a fresh run has all its points
+    with Board(tmp_path, start) as board:
+        board.scalars(9, {"train/loss": 109.0})
+    assert served(tmp_path, "train/loss") == [*first[: start + 1], (9, 109.0)]
+
+
+class FullDisk:
+    """A file of events on a disk that is full after so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, data: bytes) -> None:
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        self.write(b"")
+
+    def close(self) -> None:
+        self.write(b"")
+
+
+@pytest.mark.parametrize("room", [0, 300, 3000])
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # TensorBoard's own thread ends so
+def test_a_disk_that_is_full_ends_the_events_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], room: int
+) -> None:
+    monkeypatch.setattr(event_file_writer.tf.io.gfile, "GFile", lambda *_: FullDisk(room))
+    with Board(tmp_path, 0) as board:
+        for step in range(60):
+            board.scalars(step, {"train/loss": float(step)})
+            board.samples(step, [Example(["a"], ["a"], ["a"], True)])
+            board.attention(step, cast(Any, [HandMade()]), cast(Any, [MAPS]))
+            board.film(step, Picture(np.zeros((2, 4), dtype=np.uint8)))
+            board.flush()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 60
+    assert capsys.readouterr().err.count("no TensorBoard log") == 1
 
 
 def test_without_tensorboard_a_run_goes_on_with_a_notice(

@@ -38,6 +38,42 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
 
+def test_two_processes_that_write_one_file_at_once_each_write_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fsync = tmp_path / "results.json", os.fsync
+
+    def other_process_writes(handle: int) -> None:
+        fsync(handle)
+        monkeypatch.setattr(os, "fsync", fsync)
+        checkpoint.write_whole(path, b"the other")
+        assert path.read_bytes() == b"the other"
+
+    monkeypatch.setattr(os, "fsync", other_process_writes)
+    checkpoint.write_whole(path, b"the first")
+    assert path.read_bytes() == b"the first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_processes_left_unfinished_is_removed_by_and_by_and_nothing_else(tmp_path: Path) -> None:
+    old, young, foreign, folder = (
+        tmp_path / f"{name}{checkpoint.PARTIAL}" for name in ("0123456789abcdef", "a" * 16, "notes", "f" * 16)
+    )
+    for path in (old, young, foreign):
+        path.write_bytes(b"half")
+    folder.mkdir()
+    for path in (old, foreign, folder):
+        os.utime(path, (0, 0))
+    checkpoint.write_whole(tmp_path / "a", b"whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", young.name, foreign.name, folder.name}
+
+
+def test_a_written_file_can_be_read_by_those_who_may_read_others(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    checkpoint.write_whole(tmp_path / "whole", b"")
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nothing\.pt: no such checkpoint$"):
         checkpoint.load(tmp_path / "nothing.pt")
@@ -69,6 +105,13 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.parametrize("content", [[1], {}, {"format": "one"}, {"format": torch.ones(2)}, torch.zeros(2)])
+def test_whatever_else_torch_can_load_is_named(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "last.pt")
+    with pytest.raises(CheckpointError, match=r"last\.pt: (not a readable checkpoint|format must be 1, but is )"):
+        checkpoint.load(tmp_path / "last.pt")
+
+
 def test_another_format_is_refused(tmp_path: Path) -> None:
     torch.save({"format": 99}, tmp_path / "last.pt")
     with pytest.raises(CheckpointError, match=r"last\.pt: format must be 1, but is 99$"):
@@ -82,3 +125,19 @@ def test_weights_that_do_not_fit_are_refused_by_name() -> None:
     assert str(caught.value) == (
         "x.pt: does not fit the model: bias is missing; scale is unknown; weight has shape (3, 5), not (3, 2)"
     )
+
+
+@pytest.mark.parametrize(
+    ("weight", "what"),
+    [
+        ([1.0, 2.0], "weight is list, no tensor"),
+        (None, "weight is NoneType, no tensor"),
+        (torch.zeros(3, 2).to_sparse(), "Error"),
+    ],
+)
+def test_weights_of_another_kind_are_refused_in_one_line(weight: Any, what: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_weights(nn.Linear(2, 3), {"weight": weight, "bias": torch.zeros(3)}, Path("x.pt"))
+    assert str(caught.value).startswith("x.pt: does not fit the model: ")
+    assert what in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from conftest import TINY, train
-from lookback import checkpoint, command_line, config, experiment, run_folder, schema, session
+from lookback import album, checkpoint, command_line, config, experiment, run_folder, schema, session
 from lookback.board import Board
 from lookback.decode import greedy
 from lookback.evaluate import LengthScore, Validation, evaluate_length, validation_batch
@@ -91,12 +93,77 @@ def test_an_interrupted_run_has_its_film_and_last_maps(tmp_path: Path, monkeypat
     assert (tmp_path / "run" / "attention" / "maps.npz").exists()
 
 
-def test_of_very_many_steps_some_fifty_evenly_spread_keep_their_weights(tmp_path: Path) -> None:
-    model, raw = torch.nn.Linear(2, 3), {"board": {"snapshots_every": 5}}
-    for step in range(0, 1013, 5):
-        run_folder.keep_weights(tmp_path, step, raw, model)
-    run_folder.keep_weights(tmp_path, 1013, raw, model)  # the last step, which is always kept
-    assert run_folder.snapshots(tmp_path) == [*range(0, 1012, 20), 1013]
+def keep_weights(folder: Path, every: int, *steps: int) -> None:
+    """As a run does that keeps the weights of every so many steps."""
+    told: list[str] = []
+    for step in steps:
+        run_folder.keep_weights(
+            folder, step, {"board": {"snapshots_every": every}}, torch.nn.Linear(2, 3), told.append
+        )
+    assert told == []
+
+
+def test_of_very_many_steps_at_most_fifty_evenly_spread_keep_their_weights(tmp_path: Path) -> None:
+    keep_weights(tmp_path, 5, *range(0, 250, 5))
+    assert run_folder.snapshots(tmp_path) == [*range(0, 250, 5)]
+    keep_weights(tmp_path, 5, 250)
+    assert run_folder.snapshots(tmp_path) == [*range(0, 251, 10)]
+    keep_weights(tmp_path, 5, *range(255, 1013, 5), 1013)  # the last step, which is always kept
+    kept = run_folder.snapshots(tmp_path)
+    assert 25 <= len(kept) <= 50
+    assert (kept[0], kept[-1]) == (0, 1013)
+    assert all(later - earlier <= 40 for earlier, later in pairwise(kept))
+
+
+def test_another_cadence_costs_no_kept_weights_while_there_are_few(tmp_path: Path) -> None:
+    keep_weights(tmp_path, 100, *range(0, 1001, 100))
+    keep_weights(tmp_path, 7, *range(1001, 1260, 7))
+    assert run_folder.snapshots(tmp_path) == [*range(0, 1001, 100), *range(1001, 1260, 7)]
+    keep_weights(tmp_path, 7, *range(1260, 1400, 7))
+    kept = run_folder.snapshots(tmp_path)
+    assert len(kept) <= 50
+    assert [step for step in kept if step <= 1000] == [*range(0, 1001, 100)]
+
+
+def test_files_that_are_named_otherwise_are_no_steps_and_never_in_the_way(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    steps, logged = folder / "checkpoints" / "steps", folder / "attention" / "logged"
+    odd = ["99", "000000099", "0000009x", "+0000099", "²²²²²²²²", "١١١١١١١١", "00000098 (copy)"]
+    for place, suffix in ((steps, ".pt"), (logged, ".npz")):
+        for name in odd:
+            (place / f"{name}{suffix}").write_bytes(b"not ours")
+        (place / f"00000097{suffix}").mkdir()
+    assert run_folder.snapshots(folder) == [0, 24]
+    assert list(album.kept(folder / "attention")) == [5, 10, 15, 20, 24]
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=26"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    for place, suffix in ((steps, ".pt"), (logged, ".npz")):
+        assert all((place / f"{name}{suffix}").exists() for name in [*odd, "00000097"])
+
+
+def test_a_later_file_that_cannot_be_removed_is_told_and_the_run_goes_on(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    later = [run_folder.checkpoint_path(folder, 99), folder / "attention" / "logged" / "00000099.npz"]
+    for path in later:
+        path.write_bytes(b"")
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path in later:
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=26"]) == 0
+    out = capsys.readouterr().out
+    for path in later:
+        assert f"{path} should go, but cannot be removed: Operation not permitted\n" in out
 
 
 def test_what_was_kept_after_the_step_that_is_resumed_from_is_dropped(
@@ -283,6 +350,32 @@ def test_a_picture_that_cannot_be_drawn_does_not_end_the_training(
     assert same_bits(tiny_run, tmp_path / "run")
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # TensorBoard's own thread ends so
+def test_a_disk_that_is_full_for_what_only_shows_a_training_does_not_end_it(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_whole, full = checkpoint.write_whole, "No space left on device"
+
+    def write(path: Path, content: bytes) -> None:
+        if path.parent.name == "steps":
+            raise OSError(28, full)
+        write_whole(path, content)
+
+    def record(*_: object) -> None:
+        raise OSError(28, full)
+
+    monkeypatch.setattr(checkpoint, "write_whole", write)
+    monkeypatch.setattr(RecordWriter, "write", record)
+    assert train(tmp_path / "run", "board.snapshots_every=6") == 0
+    out, err = capsys.readouterr()
+    assert out.count(f"not shown at step 6: [Errno 28] {full}") == 1
+    assert err.count("no TensorBoard log") == 1
+    assert same_bits(tiny_run, tmp_path / "run")
+    assert losses(tiny_run) == losses(tmp_path / "run")
+
+
 def test_an_unexpected_error_is_in_the_summary_and_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +502,30 @@ def test_a_checkpoint_that_lacks_a_part_is_named_in_one_line(
     checkpoint.save(folder / "checkpoints" / "last.pt", content)
     assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
     assert f"last.pt: lacks what resuming needs (KeyError: '{missing}')" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("best", {"best": None}),
+        ("best", {"best": "seven"}),
+        ("best", {"best": {"step": 7, "colour": 1}}),
+        ("last", {"model": [1, 2]}),
+        (
+            "last",
+            {"trainer": {"step": 7, "seconds": 1.0, "tokens": 5, "optimizer": {"param_groups": [], "state": {}}}},
+        ),
+    ],
+)
+def test_a_checkpoint_with_a_part_of_another_kind_is_named_in_one_line(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, changes: dict[str, Any]
+) -> None:
+    folder = copied(tiny_run, tmp_path)
+    path = folder / "checkpoints" / f"{name}.pt"
+    checkpoint.save(path, checkpoint.load(path) | changes)
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lookback: {path}: ")
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])

@@ -343,3 +343,23 @@ def test_a_page_without_stories_and_a_story_without_looks_are_refused() -> None:
 def test_looks_with_different_heads_are_refused() -> None:
     with pytest.raises(ValueError, match="looks of 'mixed' must have the same places and heads"):
         Story("mixed", [a_look(), a_look(heads=HEADS + 1)])
+
+
+def test_a_long_string_goes_on_below_and_nothing_of_it_is_cut() -> None:
+    source = "abcdefghij" * 19
+    look = a_look(source=source, wrote=source[::-1][:-1] + "x", layers=1, heads=1, kinds=["cross"])
+    drawn = figure(Story("one", [look]))
+    lines = bare(drawn.layout.title.text).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["source", "wanted", "wrote"] * 3
+    assert max(map(len, lines)) <= 130  # of 9 pixels each, in 1234
+    for number, text in enumerate((source, source[::-1], source[::-1][:-1] + "x")):
+        parts = [line.partition("   (")[0][8:].rstrip() for line in lines[number::3]]
+        assert [len(part) for part in parts] == [80, 80, 30]
+        assert "".join(parts) == text
+    assert lines[-1].endswith("   (1 wrong)")
+    short = figure(Story("one", [a_look(layers=1, heads=1, kinds=["cross"])]))
+    assert drawn.layout.height - short.layout.height == drawn.layout.margin.t - short.layout.margin.t == 6 * 20
+
+
+def test_long_names_are_broken_and_not_cut() -> None:
+    assert "h1, h2 { overflow-wrap: anywhere; }" in rest(page([Story("one", [a_look()])], "x" * 500))

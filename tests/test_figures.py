@@ -8,7 +8,20 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from lookback.figures import CELL, COLOURS, LEVELS, OUTLINE, PAD, PALETTE, Label, MapPicture, Panel, Writer, level
+from lookback.figures import (
+    CELL,
+    COLOURS,
+    LEVELS,
+    OUTLINE,
+    PAD,
+    PALETTE,
+    Label,
+    MapPicture,
+    Panel,
+    Writer,
+    level,
+    plain,
+)
 
 PIXELS = CELL
 HAND_MADE = np.array([[0.0, 0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0, 0.0]])
@@ -188,3 +201,13 @@ def test_a_saved_picture_is_the_picture(tmp_path: Path) -> None:
     drawn = MapPicture([PANEL]).draw([HAND_MADE])
     drawn.save(tmp_path / "map.png")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "map.png").convert("RGB")), drawn.rgb())
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "tab\there", "\udcff\ud800", "\x00", "\u2028", "\r\n"])
+def test_any_text_can_be_written_anywhere(text: str) -> None:
+    panel = Panel(text, [text, "a"], [text, "b"], text, text)
+    picture = MapPicture([panel], note=text).draw([np.eye(2)])
+    assert picture.pixels.size
+    assert plain(text).isprintable()
+    assert len(plain(text)) == len(text)
+    plain(text).encode()

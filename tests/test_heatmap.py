@@ -174,3 +174,7 @@ def test_only_what_is_on_the_map_is_explained() -> None:
         text = printed(panel, np.eye(2, 3), colours=colours)
         assert text.startswith("rows: rows; columns: columns\n")
         assert "answer" not in text
+
+
+def test_a_symbol_that_would_break_a_line_does_not() -> None:
+    assert labels(["\n", "\x1b[31m", "\udcff", "<eos>"]) == ["�", "�[31m", "�", "$"]

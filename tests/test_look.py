@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lookback import checkpoint, data, look, subjects
+from lookback import checkpoint, config, data, interventions, look, subjects
 from lookback.figures import COLOURS
 from lookback.interventions import MEANING
 from lookback.probes import spell
@@ -211,12 +211,36 @@ def test_a_second_call_takes_the_place_of_the_first(run: Path) -> None:
     assert names(run / "attention" / "strings" / "abc") == before
 
 
+def test_a_folder_that_is_used_again_keeps_no_picture_of_an_earlier_look(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed(run, "--source", "abc", "--beside", "xyz", "--output", out)
+    assert len(names(out)) == 11
+    (out / "mine.png").write_bytes(b"")
+    printed(run, "--source", "abc", "--output", out)
+    assert names(out) == {*(f"{kind}_layer0.png" for kind in KINDS), "maps.npz", "explorer.html", "mine.png"}
+
+
+def test_heads_can_be_read_where_it_is_narrow(known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "SteadyConsole", partial(SteadyConsole, width=40))
+    text = printed(known, "--source", "abc")
+    table = text[text.index("wrote") : text.index("on this string")]
+    assert "…" not in table
+    assert all(len(line) <= 40 for line in table.splitlines())
+    for word in ("weight", "largest", "entropy", "(nats)", "since", "step", "head2"):
+        assert word in table
+    assert re.findall(r"(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) +(\S+) *$", table, flags=re.MULTILINE) == [
+        ("0.20", "0.00", "1.61", "-"),
+        ("1.00", "1.00", "0.00", "7"),
+        ("0.50", "0.00", "0.69", "-"),
+    ]
+
+
 # ------------------------------------------------------------------------------------------------ kinds of runs
 
 
 def test_a_plain_rnn_has_nothing_to_show_and_says_so(tmp_path: Path) -> None:
     run = write_weights(tmp_path / "run", "best", "rnn")
-    text = printed(run, "--source", "abc", "--head", "cross/layer0/head0")
+    text = printed(run, "--source", "abc")
     assert "rnn seed 3 has no attention: there is nothing to show\n" in text
     assert "(0 PNG, maps.npz)" in text
     folder = run / "attention" / "strings" / "abc"
@@ -286,6 +310,44 @@ def test_where_a_page_would_be_too_large_earlier_steps_are_left_out(
     assert re.findall(r'"label":"(\d+)"', page) == ["7", "30"]  # the last, and the one that is shown
 
 
+def test_where_one_look_is_too_large_for_a_page_self_attention_is_left_out_and_told(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = len(arrays_of(run, "abc")["run0/written"])
+    cross = 2 * rows * 5  # heads, rows, columns
+    for cells, left in (
+        (2 * cross, "encoder_self/layer0, decoder_self/layer0"),
+        (2 * (cross + 2 * 25), "decoder_self/layer0"),
+    ):
+        monkeypatch.setattr(look, "PAGE_CELLS", cells)
+        text = printed(run, "--source", "abc")
+        assert f"the page leaves out {left}: the maps are large (see the pictures)\n" in text
+        assert "(3 PNG, maps.npz)" in text
+        page = (run / "attention" / "strings" / "abc" / "explorer.html").read_text()
+        assert '"name":"cross\\u002flayer0\\u002fhead1"' in page.replace("/", "\\u002f")
+        assert '"name":"decoder_self' not in page
+        assert ('"name":"encoder_self' in page) == (left == "decoder_self/layer0")
+
+
+def arrays_of(run: Path, source: str) -> dict[str, Any]:
+    """What a look at a string leaves, where nothing is left out."""
+    printed(run, "--source", source)
+    return arrays(run / "attention" / "strings" / source)
+
+
+def test_several_runs_share_the_room_of_a_page(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    thinned = subjects.thinned
+
+    def listen(one: Subject, looks: Sequence[Any], cells: int) -> list[Any]:
+        asked.append(cells)
+        return thinned(one, looks, cells)
+
+    monkeypatch.setattr(subjects, "thinned", listen)
+    printed(run, write_weights(tmp_path / "b", "best", "rnn_luong"), "--source", "abc")
+    assert asked == [look.PAGE_CELLS // 2] * 2
+
+
 def test_a_finished_run_is_shown(tiny_run: Path, tmp_path: Path) -> None:
     text = printed(tiny_run, "--source", "hello", "--output", tmp_path)
     assert text.startswith("\ntransformer seed 0, step ")
@@ -302,7 +364,8 @@ def test_several_runs_stand_on_one_page(tmp_path: Path) -> None:
         write_weights(tmp_path / "c", "best", "rnn_luong", step=9),
     ]
     text = printed(*runs, "--source", "abc")
-    folder = runs[0] / "attention" / "strings" / "abc_and_2_more"
+    [folder] = (runs[0] / "attention" / "strings").iterdir()
+    assert re.fullmatch("abc_and_2_more_[0-9a-f]{8}", folder.name)
     assert names(folder) == {
         *(f"run0_{kind}_layer0.png" for kind in KINDS),
         "run2_cross_layer0.png",
@@ -318,6 +381,53 @@ def test_several_runs_stand_on_one_page(tmp_path: Path) -> None:
     ]
     assert "run2/cross/layer0" in found
     assert "run1/cross/layer0" not in found
+
+
+def test_a_run_beside_different_others_has_different_folders(tmp_path: Path) -> None:
+    runs = [write_weights(tmp_path / name, "best") for name in "abc"]
+    for others in ([runs[1]], [runs[2]], [runs[1]], runs[1:]):
+        printed(runs[0], *others, "--source", "abc")
+    assert len(names(runs[0] / "attention" / "strings")) == 3
+
+
+def test_a_string_that_nobody_typed_is_one_that_all_runs_know(tmp_path: Path) -> None:
+    runs = [write_weights(tmp_path / name, "best") for name in "ab"]
+    change_task(runs[1], 3)
+    text = printed(*runs)
+    [source] = set(re.findall("^source  (.*)$", text, flags=re.MULTILINE))
+    assert set(source) <= set("abc")
+    assert len(source) == 8
+
+
+def test_of_several_runs_the_one_that_refuses_is_named(tmp_path: Path) -> None:
+    runs = [write_weights(tmp_path / "a", "best"), write_weights(tmp_path / "b", "best", "rnn_luong")]
+    rule = "rnn_luong seed 3: head must be one that the model has (cross/layer0/head0), but is 'cross/layer0/head1'"
+    assert refused(*runs, "--source", "abc", "--head", "cross/layer0/head1") == (2, rule)
+    change_task(runs[1], 3)
+    code, line = refused(*runs, "--source", "xyz")
+    assert (code, line.partition(",")[0]) == (2, "rnn_luong seed 3: source must be made of the task's symbols")
+    assert not (runs[0] / "attention").exists()
+
+
+def change_task(run: Path, letters: int) -> None:
+    """Give a run a smaller alphabet, and weights that fit."""
+    path = checkpoint_path(run, "best")
+    content = checkpoint.load(path)
+    content["config"]["task"] |= {"alphabet_size": letters}
+    _, make_model = config.build_parts(content["config"])
+    checkpoint.save(path, content | {"model": make_model().state_dict()})
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\udcff", "tab\tand\x1b[31mred"])
+def test_a_run_folder_of_any_name_is_shown(tmp_path: Path, name: str) -> None:
+    runs = [write_weights(tmp_path / other / name, "best") for other in "ab"]
+    runs.append(write_weights(tmp_path / "c", "best"))
+    text = printed(*runs, "--source", "abc", "--output", tmp_path / "out")
+    assert len(re.findall(r"^transformer seed 3 \(.*\), step 7$", text, flags=re.MULTILINE)) == 3
+    assert "explorer.html" in names(tmp_path / "out")
+    assert "\x1b" not in text
+    page = (tmp_path / "out" / "explorer.html").read_text(encoding="utf-8")
+    assert len(re.findall("<h2>transformer seed 3 .*, step 7</h2>", page)) == 3
 
 
 def test_two_strings_stand_beside_each_other(known: Path) -> None:
@@ -504,6 +614,7 @@ def test_a_wrong_command_is_one_clear_line_and_leaves_nothing(run: Path, typed: 
         (["--lengths", "3"], "--lengths needs --ablate or --force, but is [3]"),
         (["--strings", "3"], "--strings needs --ablate or --force, but is 3"),
         (["--force", "cross/layer0", "--by", "uniform"], "--by needs --ablate, but is 'uniform'"),
+        (["--beside", "abc"], "--beside needs --source, but is 'abc'"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(run: Path, typed: list[str], line: str) -> None:
@@ -511,7 +622,15 @@ def test_an_option_that_would_do_nothing_is_refused(run: Path, typed: list[str],
     assert not (run / "attention").exists()
 
 
-@pytest.mark.parametrize("typed", [["--ablate", "each"], ["--force", "cross/layer0/head0"]])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["--ablate", "each"],
+        ["--force", "cross/layer0/head0"],
+        ["--source", "abc", "--head", "cross/layer0/head0"],
+        ["--source", "abc", "--beside", "xyz", "--head", "each"],
+    ],
+)
 def test_a_plain_rnn_has_no_head_to_ask_about(tmp_path: Path, typed: list[str]) -> None:
     run = write_weights(tmp_path / "run", "best", "rnn")
     code, line = refused(run, *typed)
@@ -533,6 +652,10 @@ def test_questions_to_one_run_are_not_asked_to_several(run: Path, typed: list[st
         (["run", "--lengths", "3,,5"], "argument --lengths: must be a whole number above 0, but is "),
         (["run", "--lengths", "0"], "argument --lengths: must be a whole number above 0, but is 0"),
         (["run", "--lengths", "-3"], "argument --lengths: must be a whole number above 0, but is -3"),
+        (
+            ["run", "--lengths", "3,1000000000000"],
+            "argument --lengths: must be at most 10000 symbols, but is 1000000000000",
+        ),
         (["run", "--lengths", "three"], "argument --lengths: must be a whole number above 0, but is three"),
         (["run", "--strings", "0"], "argument --strings: must be a whole number above 0, but is 0"),
         (["run", "--strings", "1e3"], "argument --strings: must be a whole number above 0, but is 1e3"),
@@ -606,6 +729,18 @@ def test_a_folder_in_which_nothing_can_be_written_is_one_line(run: Path, monkeyp
 
     monkeypatch.setattr(Path, "mkdir", fail)
     assert refused(run, "--source", "abc") == (1, f"[Errno 13] Permission denied: '{run / 'attention'}'")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you ...")]
+)
+def test_too_little_memory_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(interventions, "exact_match_by_length", fail)
+    code, line = refused(run, "--ablate", "each")
+    assert (code, line) == (1, "this machine has too little memory for so long strings")
 
 
 def test_ctrl_c_is_130_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

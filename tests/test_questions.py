@@ -108,15 +108,15 @@ def asked(*kinds: str) -> list[Intervention]:
 
 def test_a_model_that_is_known_answers_as_it_must(tmp_path: Path) -> None:
     """It copies strings that start with an even id, by head 0 alone; forced, it copies all; without it, none."""
-    one = Subject(tmp_path / "run", "looker seed 5", COPY, Looker(), 7, SETTINGS, 3)
+    one = Subject(tmp_path / "run", "looker seed 5", COPY, Looker(), 7, SETTINGS, 3, {})
     shares = {}
     for length in SETTINGS.lengths:
         sources = held_out(COPY, length, 23, "validation")
         shares[length] = sum(int(source[0]) % 2 == 0 for source in sources) / 23
     assert 0 < shares[3] < 1
     out, stream = console()
-    path = tmp_path / "new" / "what_if.json"
-    answer(out, one, asked("zero", "force", "uniform"), SETTINGS, path)
+    path = answer(out, one, asked("zero", "force", "uniform"), SETTINGS, tmp_path / "new")
+    assert path == tmp_path / "new" / "what_if.json"
     text = stream.getvalue()
     assert text.startswith("looker seed 5: exact match by length, up to 23 validation strings each\n")
     trained = [f"{shares[length]:.2f}" for length in (6, 3)]
@@ -171,7 +171,7 @@ def test_what_fell_is_red_and_what_rose_is_green(
 ) -> None:
     given(monkeypatch, before, after)
     out, stream = console(colours=True)
-    answer(out, scripted(tmp_path), asked("zero")[:1], SETTINGS, tmp_path / "a.json")
+    answer(out, scripted(tmp_path), asked("zero")[:1], SETTINGS, tmp_path)
     cells = re.findall(r"\x1b\[(3\d)m(\d\.\d\d)\x1b\[0m", stream.getvalue())
     assert cells == list(zip(colours, [f"{value:.2f}" for value in after], strict=True))
 
@@ -180,7 +180,7 @@ def test_a_long_name_is_folded_and_no_number_is_lost(tmp_path: Path, monkeypatch
     given(monkeypatch, (0.5, 0.5), (0.25, 1.0))
     heads = tuple((f"cross/layer{layer}", head) for layer in range(2) for head in range(4))
     out, stream = console(60)
-    answer(out, scripted(tmp_path), [Intervention("zero", heads)], SETTINGS, tmp_path / "a.json")
+    answer(out, scripted(tmp_path), [Intervention("zero", heads)], SETTINGS, tmp_path)
     text = stream.getvalue()
     assert re.search(r"0\.25 +1\.00", text)
     assert all(f"cross/layer{layer}/head0+1+2+3" in text for layer in range(2))
@@ -189,12 +189,44 @@ def test_a_long_name_is_folded_and_no_number_is_lost(tmp_path: Path, monkeypatch
 
 def test_nothing_is_left_of_a_question(tmp_path: Path) -> None:
     model = Looker()
-    one = Subject(tmp_path, "looker", COPY, model, 7, SETTINGS, 3)
-    first, second = (tmp_path / f"{number}.json" for number in range(2))
-    for path in (first, second):
-        answer(console()[0], one, asked("zero", "force"), SETTINGS, path)
+    one = Subject(tmp_path, "looker", COPY, model, 7, SETTINGS, 3, {})
+    first, second = (answer(console()[0], one, asked("zero", "force"), SETTINGS, tmp_path) for _ in range(2))
+    assert (first.name, second.name) == ("what_if.json", "what_if_2.json")
     assert first.read_text() == second.read_text()
     assert model.pointer.change is None
+
+
+def test_two_processes_that_ask_at_once_each_keep_their_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other answers while this one is at work; and a name may be taken by a folder or a link."""
+    (tmp_path / "what_if_3.json").mkdir()
+    (tmp_path / "what_if_4.json").symlink_to("nowhere")
+    found: list[Path] = []
+
+    def exact_match(*arguments: Any) -> dict[int, float]:
+        if not found:
+            found.append(tmp_path)
+            found[0] = answer(console()[0], scripted(tmp_path), asked("zero"), SETTINGS, tmp_path)
+        return dict.fromkeys(SETTINGS.lengths, 0.5)
+
+    monkeypatch.setattr(interventions, "exact_match_by_length", exact_match)
+    found += [answer(console()[0], scripted(tmp_path), asked("force")[:1], SETTINGS, tmp_path) for _ in range(2)]
+    assert [path.name for path in found] == ["what_if.json", "what_if_2.json", "what_if_5.json"]
+    assert [len(json.loads(path.read_text())["interventions"]) for path in found] == [2, 1, 1]
+
+
+def test_an_answer_that_cannot_be_written_leaves_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    given(monkeypatch, (0.5, 0.5), (0.5, 0.5))
+    monkeypatch.setattr(questions, "write_whole", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        answer(console()[0], scripted(tmp_path), asked("zero"), SETTINGS, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 # ------------------------------------------------------------------------------------- two strings side by side
@@ -293,4 +325,5 @@ def test_a_model_without_attention_has_nothing_to_compare(tmp_path: Path) -> Non
     assert count == 0
     assert "This model has no attention, so there are no maps to compare." in text
     assert "nothing in common" not in text
+    assert not re.search("maps?, |decoder's maps|cross-attention|watched again", text)
     assert not list(tmp_path.iterdir())

@@ -136,7 +136,7 @@ def scripted(
 ) -> Subject:
     """A run whose model knows these strings alone; without any, `abc` with MAPS."""
     model = Scripted(task, scripts or {"abc": ("cba", MAPS)})
-    return Subject(folder, f"scripted seed {step}", task, model, step, EvaluateSettings(**EVALUATE), 3)
+    return Subject(folder, f"scripted seed {step}", task, model, step, EvaluateSettings(**EVALUATE), 3, {})
 
 
 def looks_with(*maps: tuple[int, PlaceMaps]) -> list[Look]:
@@ -206,6 +206,65 @@ def test_a_step_whose_weights_cannot_be_read_is_left_out_and_told(tiny_run: Path
     assert told[0].startswith(f"step 0 is left out: {path}: not a readable checkpoint")
 
 
+def test_the_best_weights_are_read_once_though_a_training_goes_on_writing_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_weights(tmp_path, "best", step=7)
+    first = checkpoint.load(checkpoint_path(tmp_path, "best"))["model"]
+    load = checkpoint.load
+
+    def load_and_train(path: Path) -> dict[str, Any]:
+        content = load(path)
+        write_weights(tmp_path, "best", step=8)
+        return content
+
+    monkeypatch.setattr(checkpoint, "load", load_and_train)
+    found = subject(tmp_path)
+    assert found.step == 7
+    assert all(torch.equal(tensor, first[name]) for name, tensor in found.model.state_dict().items())
+
+
+def test_a_step_that_is_thinned_out_while_one_looks_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for which in (0, 4, "best"):
+        write_weights(tmp_path, which, step=7)
+    one, load = subject(tmp_path), checkpoint.load
+
+    def load_late(path: Path) -> dict[str, Any]:
+        checkpoint_path(tmp_path, 4).unlink(missing_ok=True)
+        return load(path)
+
+    monkeypatch.setattr(checkpoint, "load", load_late)
+    told: list[str] = []
+    assert [found.step for found in follow(one, spell(one.task, "abc"), told.append)] == [0, 7]
+    assert told == [f"step 4 is left out: {checkpoint_path(tmp_path, 4)}: no such checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model": {**MODELS["transformer"], "num_heads": 3}}, "another model"),  # the same weights fit
+        ({"task": {"_target_": "lookback.tasks.copy.Copy", "alphabet_size": 26}}, "another task"),
+        (
+            {"task": {"_target_": "lookback.tasks.reverse.Reverse", "alphabet_size": 5}, "seed": 4},
+            "another seed, another task",
+        ),
+        ({"config": None}, "another seed, another task, another model, another data"),
+    ],
+)
+def test_a_step_of_another_run_is_left_out_and_told(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    for which in (0, 4, "best"):
+        write_weights(tmp_path, which, step=7)
+    path = checkpoint_path(tmp_path, 4)
+    content = checkpoint.load(path)
+    checkpoint.save(path, content | (changes if "config" in changes else {"config": content["config"] | changes}))
+    one = subject(tmp_path)
+    told: list[str] = []
+    assert [found.step for found in follow(one, spell(one.task, "abc"), told.append)] == [0, 7]
+    assert told == [f"step 4 is left out: {path}: is of another run ({why})"]
+
+
 def test_where_no_run_is_a_line_says_so(tmp_path: Path) -> None:
     rule = "no run is there (neither checkpoints/best.pt nor last.pt)"
     (tmp_path / "file").write_text("no folder")
@@ -218,10 +277,20 @@ def test_where_no_run_is_a_line_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"evaluate": {**EVALUATE, "colour": 1}}, "TypeError"),
-        ({"evaluate": None}, "TypeError"),
+        ({"evaluate": {**EVALUATE, "colour": 1}}, "evaluate.colour = 1: no such key"),
+        ({"evaluate": {**EVALUATE, "lengths": "abc"}}, "evaluate.lengths = abc: must be a list"),
+        ({"evaluate": {**EVALUATE, "strings": None}}, "evaluate.strings: must be a whole number"),
+        ({"evaluate": None}, "evaluate: must be "),
         ({"data": {}}, "KeyError: 'max_length'"),
-        ({"model": "transformer"}, "TypeError"),
+        ({"data": {"max_length": "eight"}}, "max_length = eight: must be a whole number"),
+        ({"data": 8}, "TypeError"),
+        ({"seed": [3]}, "seed = [3]: must be a whole number"),
+        ({"model": "transformer"}, "model = transformer: must be a group of settings"),
+        ({"model": {**MODELS["transformer"], "num_heads": 4}}, "ValueError: d_model must be a multiple"),
+        (
+            {"model": {**MODELS["transformer"], "d_ff": 10**12, "num_heads": 0}},
+            "model.num_heads = 0: must be greater than 0; model.d_ff = 1000000000000: must be",
+        ),
     ],
 )
 def test_a_foreign_configuration_is_named(tmp_path: Path, changes: dict[str, Any], what: str) -> None:
@@ -230,6 +299,30 @@ def test_a_foreign_configuration_is_named(tmp_path: Path, changes: dict[str, Any
     with pytest.raises(CheckpointError) as error:
         subject(tmp_path)
     assert str(error.value).startswith(f"{checkpoint_path(tmp_path, 'best')}: is not of a run ({what}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"config": None}, "is not of a run (TypeError"),
+        ({"config": [1, 2]}, "is not of a run (TypeError"),
+        ({"model": None}, "weights must be tensors by name, but are NoneType"),
+        ({"model": torch.zeros(3)}, "weights must be tensors by name, but are Tensor"),
+        ({"best": None}, "is not of a run (TypeError"),
+        ({"best": {"step": "seven"}}, "is not of a run (step = seven: must be a whole number"),
+        ({"best": {"step": -1}}, "is not of a run (step = -1: must be"),
+    ],
+)
+def test_a_checkpoint_whose_parts_are_of_another_kind_is_named_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], line: str
+) -> None:
+    write_weights(tmp_path, "best")
+    path = checkpoint_path(tmp_path, "best")
+    checkpoint.save(path, checkpoint.load(path) | changes)
+    with pytest.raises(CheckpointError) as error:
+        subject(tmp_path)
+    assert str(error.value).startswith(f"{path}: {line}")
     assert "\n" not in str(error.value)
 
 

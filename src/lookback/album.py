@@ -5,7 +5,8 @@ In the run folder, `attention/logged/<step>.npz` holds the maps of all probes at
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookback.checkpoint import write_whole
-from lookback.figures import MapPicture, Panel, Picture
+from lookback.figures import MapPicture, Picture
 from lookback.probes import PlaceMaps, Probe, heads_panels
+from lookback.run_folder import remove, stepped
 
 FILM_WIDTH = 8  # frames side by side, at most
 FILM_CELL = 14  # pixels
@@ -55,47 +57,80 @@ def keep(folder: Path, step: int, probes: Sequence[Probe], maps: Sequence[PlaceM
 
 def kept(folder: Path) -> dict[int, Path]:
     """The files of all logging steps, in order."""
-    paths = {int(path.stem): path for path in (folder / "logged").glob("*.npz") if path.stem.isdecimal()}
-    return dict(sorted(paths.items()))
+    return stepped(folder / "logged", ".npz")
 
 
-def forget_later(folder: Path, start: int) -> None:
-    """Drop what was kept after the step from which a run goes on."""
+def forget_later(folder: Path, start: int, tell: Callable[[str], object] = print) -> None:
+    """Drop what was kept after the step from which a run goes on; what cannot be removed is told."""
     for step, path in kept(folder).items():
         if step > start:
-            path.unlink()
+            remove(path, tell)
 
 
-def film(folder: Path, probe: Probe, number: int, place: str, head: int) -> Picture | None:
+def film(
+    folder: Path, probe: Probe, place: str, head: int, tell: Callable[[str], object] = print
+) -> Picture | None:
     """One head on one string at every logging step, laid side by side.
 
     Args:
         folder: `attention` in the run folder.
-        probe: the string.
-        number: of the probe among those that were kept.
+        probe: the string; steps at which it was not among the probes are left out.
         place: of the head.
         head: its number there.
+        tell: gets a line for each file that cannot be read, whose step is left out.
 
     Returns:
         None if no step was kept.
     """
-    frames: list[NDArray[np.floating]] = []
-    panels: list[Panel] = []
-    steps = kept(folder)
-    across = math.ceil(len(steps) / math.ceil(len(steps) / FILM_WIDTH)) if steps else 1
-    for step, path in steps.items():
-        with np.load(path) as named:
-            if f"probe{number}/read" not in named or named[f"probe{number}/read"].tolist() != probe.read:
-                continue  # of another string: the run was resumed with other probes
-            edges = (len(frames) % across == 0, len(frames) < across)
-            frames.append(named[f"probe{number}/{place}"][head])
-            panels.append(replace(probe.panel(place, f"step {step}"), labelled=edges))
-    return MapPicture(panels, across, FILM_CELL, f"{place} head {head}").draw(frames) if frames else None
+    found: dict[int, NDArray[np.floating]] = {}
+    for step, path in kept(folder).items():
+        try:
+            weights = _logged(path, probe, place)
+            found |= {} if weights is None else {step: weights[head]}
+        except Exception as error:  # zipfile, zlib and numpy each have their own
+            tell(f"step {step} is not in the film: {path} cannot be read ({type(error).__name__}: {error})")
+    if not found:
+        return None
+    across = math.ceil(len(found) / math.ceil(len(found) / FILM_WIDTH))
+    panels = [
+        replace(probe.panel(place, f"step {step}"), labelled=(at % across == 0, at < across))
+        for at, step in enumerate(found)
+    ]
+    return MapPicture(panels, across, FILM_CELL, f"{place} head {head}").draw(list(found.values()))
+
+
+def _logged(path: Path, probe: Probe, place: str) -> NDArray[np.floating] | None:
+    """The maps of a place on a string at a logging step, (heads, query, key); None if it was no probe then."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as named:  # a damaged file is closed as well
+        for name in named:
+            if name.endswith("/read") and named[name].tolist() == probe.read:
+                weights: NDArray[np.floating] = named[f"{name.removesuffix('/read')}/{place}"]
+                wanted = (len(probe.written), len(probe.read))
+                if weights.shape[1:] != wanted:
+                    raise ValueError(f"maps must be of shape {wanted}, but are {weights.shape[1:]}")
+                return weights
+    return None
+
+
+def remove_pictures(folder: Path, prefix: str) -> None:
+    """Remove the pictures of an earlier look, so that none stands beside those of a new one.
+
+    Args:
+        folder: of the pictures.
+        prefix: a regular expression of what stands before the place in their names.
+    """
+    for path in folder.glob("*.png"):
+        if re.fullmatch(rf"({prefix})(encoder_self|decoder_self|cross)_layer[0-9]+\.png", path.name):
+            path.unlink(missing_ok=True)
 
 
 def save_maps(folder: Path, probes: Sequence[Probe], maps: Sequence[PlaceMaps]) -> None:
-    """Leave maps as pictures and arrays: one PNG a probe and place, its heads side by side, and all in maps.npz."""
+    """Leave maps as pictures and arrays: one PNG a probe and place, its heads side by side, and all in maps.npz.
+
+    Pictures that are there of other probes or places go.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    remove_pictures(folder, "probe[0-9]+_")
     for number, (probe, found) in enumerate(zip(probes, maps, strict=True)):
         for place, weights in found.items():
             panels = heads_panels(probe, place, range(len(weights)))

@@ -6,7 +6,7 @@ This is the only room that knows TensorBoard. README lists every tag.
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,8 @@ class BoardSettings:
 class Board:
     """Writes a run's scalars, pictures and texts. Use as a context: it is flushed and closed on every way out.
 
+    Where TensorBoard's events cannot be written, that is told once, and the rest is written all the same.
+
     Args:
         folder: of the run.
         start: steps that an earlier process has logged and that stay; later ones are dropped.
@@ -69,9 +71,7 @@ class Board:
         if not values:
             return
         self._lines.write(json.dumps({"step": step, **values}) + "\n")
-        if self._writer:
-            for tag, value in values.items():
-                self._writer.add_scalar(tag, value, step)
+        self._add(lambda writer: [writer.add_scalar(tag, value, step) for tag, value in values.items()])
 
     def samples(self, step: int, examples: Sequence[Example]) -> None:
         """Log decoded strings as a table, wrong symbols in bold."""
@@ -80,8 +80,7 @@ class Board:
             wrote = "".join(f"**{cell([s])}**" if wrong else cell([s]) for s, wrong in example.marked())
             cells = [cell(example.source), cell(example.wanted)]
             rows.append(f"| {cells[0]} | {cells[1]} | {wrote} | {example.verdict()} |")
-        if self._writer:
-            self._writer.add_text("samples/val", "\n".join(rows), step)
+        self._add(lambda writer: writer.add_text("samples/val", "\n".join(rows), step))
 
     def attention(self, step: int, probes: Sequence[Probe], maps: Sequence[PlaceMaps]) -> None:
         """Log the maps of every layer and head.
@@ -100,10 +99,10 @@ class Board:
             picture = self._picture(kind(place), [probe.panel(place) for probe in probes])
             for head in heads:
                 drawn = picture.draw([found[place][head] for found in maps])
-                _add_picture(self._writer, f"attention/{place}/head{head}", drawn, step)
+                self._add_picture(f"attention/{place}/head{head}", drawn, step)
             sheet = self._picture(f"{kind(place)} sheet of {len(heads)}", heads_panels(probes[-1], place, heads))
             drawn = sheet.draw(list(maps[-1][place]))
-            _add_picture(self._writer, f"attention_sheets/{place}", drawn, step)
+            self._add_picture(f"attention_sheets/{place}", drawn, step)
 
     def charts(self, charts: Mapping[str, Sequence[str]]) -> None:
         """Lay out the Custom Scalars tab: each chart shows several scalars together; title -> their tags."""
@@ -112,17 +111,15 @@ class Board:
             lines = {
                 title: ["Multiline", [f"^{re.escape(tag)}$" for tag in tags]] for title, tags in charts.items()
             }
-            self._writer.add_custom_scalars({"alignment": lines})
+            self._add(lambda writer: writer.add_custom_scalars({"alignment": lines}))
 
     def film(self, step: int, picture: Picture) -> None:
         """Log the film of a run."""
-        if self._writer:
-            _add_picture(self._writer, "film", picture, step)
+        self._add_picture("film", picture, step)
 
     def failures(self, step: int, table: str) -> None:
         """Log what was written wrongly, as markdown."""
-        if self._writer:
-            self._writer.add_text("failures", table, step)
+        self._add(lambda writer: writer.add_text("failures", table, step))
 
     def _picture(self, name: str, panels: Sequence[Panel]) -> MapPicture:
         """A frame, drawn at the first call with its name."""
@@ -133,8 +130,7 @@ class Board:
     def flush(self) -> None:
         """Make sure that all logged so far can be read."""
         self._lines.flush()
-        if self._writer:
-            self._writer.flush()
+        self._add(lambda writer: writer.flush())
 
     def __enter__(self) -> "Board":
         return self
@@ -143,8 +139,22 @@ class Board:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lines.close()
-        if self._writer:
-            self._writer.close()
+        self._add(lambda writer: writer.close())
+
+    def _add_picture(self, tag: str, picture: Picture, step: int) -> None:
+        self._add(lambda writer: _add_picture(writer, tag, picture, step))
+
+    def _add(self, write: Callable[[Any], object]) -> None:
+        """Let TensorBoard's writer do something; once it fails, it is told, and all else goes on without it."""
+        if not self._writer:
+            return
+        try:
+            write(self._writer)
+        except Exception as error:  # of a disk, mostly; the writer's thread hands on whatever ended it
+            print(f"no TensorBoard log from here on: {type(error).__name__}: {error}", file=sys.stderr)
+            with suppress(Exception):
+                self._writer.close()
+            self._writer = None
 
 
 def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard may be missing)
@@ -153,7 +163,12 @@ def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard 
     except ImportError as error:
         print(f"no TensorBoard log: {error} (pip install 'tensorboard>=2.21')", file=sys.stderr)
         return None
-    return SummaryWriter(str(folder), purge_step=start + 1 if start else None)
+    try:
+        # always: TensorBoard takes the first such mark for the start of a run, and purges at later ones alone
+        return SummaryWriter(str(folder), purge_step=start + 1)
+    except OSError as error:
+        print(f"no TensorBoard log: {error}", file=sys.stderr)
+        return None
 
 
 def _add_picture(writer: Any, tag: str, picture: Picture, step: int) -> None:  # noqa: ANN401

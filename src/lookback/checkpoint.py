@@ -6,15 +6,23 @@ And how any file of a run is written: whole, by one process.
 import fcntl
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lookback.schema import ConfigError
+
 FORMAT = 1
+PARTIAL = ".lookback-partial"  # how the name of an unfinished file ends
+ABANDONED = 3600  # seconds since anything was written to one, after which it counts as left by a killed process
+WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, MemoryError)
 
 
 class CheckpointError(ValueError):
@@ -22,17 +30,31 @@ class CheckpointError(ValueError):
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that `path` always holds a whole one: to a file beside it, synced, then renamed."""
+    """Write a file so that `path` always holds a whole one: to a file beside it, synced, then renamed.
+
+    The file beside it has a name of its own, so that several processes may write at once. Those of processes that
+    were killed are removed by a later writing into the same folder.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".partial")
+    _remove_leftovers(path.parent)
+    beside = path.parent / f"{secrets.token_hex(8)}{PARTIAL}"
     try:
-        with beside.open("wb") as file:
+        with beside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the unfinished files that nobody has written to for long."""
+    for path in folder.glob(f"*{PARTIAL}"):
+        ours = re.fullmatch("[0-9a-f]{16}", path.name.removesuffix(PARTIAL))
+        with suppress(OSError):  # another process may do the same
+            if ours and time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
 
 
 @contextmanager
@@ -86,25 +108,58 @@ def load(path: Path) -> dict[str, Any]:
         found = content["format"]
     except Exception as error:  # torch raises many kinds for a damaged or foreign file
         raise CheckpointError(f"{path}: not a readable checkpoint ({type(error).__name__})") from error
-    if found != FORMAT:
+    if not isinstance(found, int) or found != FORMAT:
         raise CheckpointError(f"{path}: format must be {FORMAT}, but is {found}")
     return content
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    """Put weights into a model; every name must fit.
+@contextmanager
+def reading(path: Path, rule: str) -> Iterator[None]:
+    """Inside, whatever is wrong with the contents of a checkpoint is one line that names it.
+
+    Args:
+        path: of the checkpoint.
+        rule: that is broken then.
 
     Raises:
-        CheckpointError: naming the parameters that are missing, unknown or of another shape.
+        CheckpointError: in the place of any error that contents of a wrong kind can cause.
     """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {rule} ({'; '.join(map(str, error.problems))})") from error
+    except WRONG_CONTENTS as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(f"{path}: {rule} ({what})") from error
+
+
+def load_weights(model: nn.Module, weights: object, path: Path) -> None:
+    """Put weights into a model; every name must fit.
+
+    Args:
+        model: any.
+        weights: name -> tensor, as they were read.
+        path: where they were read from.
+
+    Raises:
+        CheckpointError: naming the parameters that are missing, unknown, no tensor or of another shape.
+    """
+    if not isinstance(weights, Mapping):
+        raise CheckpointError(f"{path}: weights must be tensors by name, but are {type(weights).__name__}")
     wanted = model.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in weights]
     problems += [f"{name} is unknown" for name in weights if name not in wanted]
-    problems += [
-        f"{name} has shape {tuple(weights[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in weights and weights[name].shape != wanted[name].shape
-    ]
+    for name in [name for name in wanted if name in weights]:
+        found = weights[name]
+        if not isinstance(found, Tensor):
+            problems.append(f"{name} is {type(found).__name__}, no tensor")
+        elif found.shape != wanted[name].shape:
+            problems.append(f"{name} has shape {tuple(found.shape)}, not {tuple(wanted[name].shape)}")
     if problems:
         raise CheckpointError(f"{path}: does not fit the model: {'; '.join(problems)}")
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:  # such as complex numbers, or a sparse tensor
+        raise CheckpointError(f"{path}: does not fit the model: {' '.join(str(error).split())}") from error

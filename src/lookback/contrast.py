@@ -88,7 +88,7 @@ def contrast(one: Look, other: Look, model: Seq2Seq | None = None) -> Contrast:
             f"looks must be of one model to be compared, but their heads are {owned[0]} and {owned[1]}"
         )
     heads = [head for place in one.maps for head in _heads(place, one.maps[place], other.maps[place])]
-    facts = [*_facts(one, other), *([] if model is None else [_watched_again(one, other, model)])]
+    facts = [*_facts(one, other), *([_watched_again(one, other, model)] if model and one.maps else [])]
     return Contrast(
         one,
         other,
@@ -175,6 +175,8 @@ def says(found: Contrast) -> list[str]:
     lines = [f"{texts[0]} and {texts[1]} have different symbols at {changed} of {length} places."]
     if changed < length:
         lines.append("The other places have the same symbol in both, so a small distance says less there.")
+    if not found.heads:
+        return [*lines[:1], "This model has no attention, so there are no maps to compare."]
     rows = [len(look.probe.written) for look in (one, other)]
     if rows[0] != rows[1]:
         lines.append(
@@ -182,8 +184,6 @@ def says(found: Contrast) -> list[str]:
             f"only the first {min(rows)} rows of the decoder's maps are compared."
         )
     lines += _cells(found, min(rows))
-    if not found.heads:
-        return [*lines, "This model has no attention, so there are no maps to compare."]
     return [*lines, *_by(found.heads), *(f"Does not hold for both: {fact}." for fact in found.not_same)]
 
 

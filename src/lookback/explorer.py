@@ -17,9 +17,11 @@ from lookback.probes import AXES, Look, Story, kind
 
 KINDS = {"cross": "cross", "encoder_self": "encoder self", "decoder_self": "decoder self"}  # as they are offered
 WIDTH = 1040  # pixels of a row of maps
-LEFT, RIGHT, TOP, BOTTOM = 84, 110, 230, 12  # pixels around the maps, for their labels, scale, text and controls
+LEFT, RIGHT, TOP, BOTTOM = 84, 110, 250, 12  # pixels around the maps, for their labels, scale, text and controls
 BESIDE, BETWEEN = 50, 62  # pixels between two maps, for labels and titles
-LARGEST, LEAST_HEIGHT, TEXT_ONLY = 420, 340, 120  # pixels: of a map, of all, and of a head with no maps below
+LARGEST, LEAST_HEIGHT, TEXT_ONLY = 420, 340, 140  # pixels: of a map, of all, and of a head with no maps below
+LETTERS = 80  # of a line of text, so that what is wrong with it has room beside it
+TEXT, LINE = 100, 20  # pixels: from the top to the text, which stands below the slider's steps; of a line of it
 MENUS, SLIDER = {"kind": 0, "layer": 210, "head": 320}, 470  # pixels from the left
 SLIVER = 1 / 4000  # the share of a side that a hidden map keeps; plotly allows no less than 1/4096
 MARK, MARK_COLOUR, WRONG_COLOUR = "□", "#00e5ff", "#d00000"
@@ -32,6 +34,7 @@ HEAD = """<!doctype html>
 style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'">
 <title>{title}</title><style>
 body {{ font: 14px/1.4 sans-serif; color: #222; margin: 1em 2em; }}
+h1, h2 {{ overflow-wrap: anywhere; }}
 p {{ max-width: 84em; margin: 0.3em 0; }} section {{ border-top: 1px solid #ccc; margin-top: 1em; }}
 </style><script>{plotly}</script></head>
 <body><h1>{title}</h1>
@@ -96,7 +99,7 @@ def figure(story: Story) -> go.Figure:
             "text": words(story.looks[story.shown]),
             "xref": "paper",
             "x": 0,
-            "y": 1 - 80 / height,
+            "y": 1 - TEXT / height,
             "yanchor": "top",
         },
         title_font={"family": "DejaVu Sans Mono, Menlo, Consolas, monospace", "size": 15, "color": "#222"},
@@ -144,7 +147,8 @@ class Grid:
         panels = product(range(self.counts["layer"]), range(self.counts["head"]))
         self.panels = {panel: f"{number + 1}" if number else "" for number, panel in enumerate(panels)}
         side = min(WIDTH / max(self.counts["head"], 1) - BESIDE, LARGEST)
-        self.top = TOP if heads else TEXT_ONLY
+        lines = max(words(look).count("<br>") + 1 for look in looks)
+        self.top = (TOP if heads else TEXT_ONLY) + LINE * (lines - 3)
         self.height = max((side + BETWEEN) * len(self.layers), LEAST_HEIGHT) if heads else TEXT_ONLY // 2
         longest = max((max(maps.shape) for look in looks for maps in look.maps.values()), default=1)
         self.cell = side / longest  # pixels, where all maps are seen
@@ -247,17 +251,22 @@ def visible(symbol: str) -> str:
 
 
 def words(look: Look) -> str:
-    """What was read, wanted and written, symbol below symbol, in the few tags of HTML that plotly knows."""
+    """What was read, wanted and written, symbol below symbol, in the few tags of HTML that plotly knows.
+
+    Long strings go on below, in three more lines.
+    """
     plain = [[(symbol, False) for symbol in row] for row in (look.example.source, look.example.wanted)]
     rows = [[(visible(symbol), wrong) for symbol, wrong in row] for row in [*plain, look.example.marked()]]
     widths = [max(len(symbol) for symbol, _ in column) for column in zip_longest(*rows, fillvalue=("", False))]
     between = " " if max(widths, default=1) > 1 else ""
+    across = max(1, LETTERS // (max(widths, default=1) + len(between)))
     lines = []
-    for name, row in zip(("source", "wanted", "wrote "), rows, strict=True):
-        line = f"{name}  "
-        for (symbol, wrong), width in zip(row, widths, strict=False):
-            text = html.escape(symbol, quote=False)
-            line += f'<b><span style="color: {WRONG_COLOUR}">{text}</span></b>' if wrong else text
-            line += " " * (width - len(symbol)) + between
-        lines.append(line)
+    for start in range(0, max(len(widths), 1), across):
+        for name, row in zip(("source", "wanted", "wrote "), rows, strict=True):
+            line = f"{name}  "
+            for at, (symbol, wrong) in enumerate(row[start : start + across], start):
+                text = html.escape(symbol, quote=False)
+                line += f'<b><span style="color: {WRONG_COLOUR}">{text}</span></b>' if wrong else text
+                line += " " * (widths[at] - len(symbol)) + between
+            lines.append(line)
     return f"{'<br>'.join(lines)}   ({look.example.verdict()})"

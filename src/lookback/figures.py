@@ -242,23 +242,28 @@ class Writer:
 
     def width(self, text: str) -> int:
         """Of a text, in pixels."""
-        return math.ceil(self._font.getlength(text))
+        return math.ceil(self._font.getlength(plain(text)))
 
     def __call__(self, text: str, *, upwards: bool = False) -> Label:
         """A text as a label at the top left corner."""
         if (text, upwards) not in self._written:
             image = Image.new("L", (max(1, self.width(text)), self.height), 255)
-            ImageDraw.Draw(image).text((0, self._ascent), text, fill=0, font=self._font, anchor="ls")
+            ImageDraw.Draw(image).text((0, self._ascent), plain(text), fill=0, font=self._font, anchor="ls")
             grey = np.asarray(image) / 255
             pixels = (LEVELS + np.rint((GREYS - 1) * grey)).astype(np.uint8)
             self._written[text, upwards] = Label(text, 0, 0, np.rot90(pixels) if upwards else pixels, upwards)
         return self._written[text, upwards]
 
 
+def plain(text: str) -> str:
+    """A text as one line that any font and any encoding of Unicode can show: line breaks and the like become �."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
 def _cut(label: str) -> str:
     """A label as it is shown: on one line, and not too long."""
-    plain = "".join(letter if letter.isprintable() else "�" for letter in label)
-    return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
+    shown = plain(label)
+    return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"
 
 
 def _starts(sizes: Sequence[int], before: Sequence[int], after: int) -> list[int]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from lookback.figures import COLOURS, OUTLINE, Panel, level
+from lookback.figures import COLOURS, OUTLINE, Panel, level, plain
 from lookback.lesson import ascii_heatmap
 
 SHADES = " ░▒▓█"
@@ -21,10 +21,9 @@ MARK = "["
 
 
 def labels(symbols: Sequence[str]) -> list[str]:
-    """Symbols as they stand at a map's edges: the marks as ^ and $, long ones cut."""
-    return [
-        SHORT.get(symbol, symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "~") for symbol in symbols
-    ]
+    """Symbols as they stand at a map's edges: the marks as ^ and $, long ones cut, each on one line."""
+    shown = [SHORT.get(symbol, plain(symbol)) for symbol in symbols]
+    return [name if len(name) <= LONGEST else name[: LONGEST - 1] + "~" for name in shown]
 
 
 def coloured(panel: Panel, weights: NDArray[np.floating]) -> Text:

@@ -4,31 +4,26 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rich.box import SIMPLE
-from rich.markup import escape
-from rich.table import Table
-
-from lookback import album, data, explorer, heatmap, questions, results, subjects, terminal
+from lookback import album, explorer, heatmap, questions, results, subjects, terminal
 from lookback.checkpoint import CheckpointError, write_whole
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.probes import Look, Story, heads_panels, spell
 from lookback.schema import ConfigError
 from lookback.subjects import Subject
-from lookback.tasks.base import Ids
 from lookback.terminal import SteadyConsole, shown_path
 
-DEFAULT_LENGTH = 10
 LONGEST = 300  # symbols
+LONGEST_ASKED = 10_000  # symbols of a string that --ablate and --force are tested at
 STRINGS = 50
-PAGE_CELLS = 1_500_000  # of all maps of a run on a page; earlier steps are left out beyond that
+PAGE_CELLS = 1_500_000  # of all maps on a page; beyond that earlier steps are left out, and then self-attention
 EPILOG = """\
 examples:
   attention.py RUN --source hello                      maps in the terminal, as PNG, .npz, and explorer.html
@@ -106,6 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"lookback: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:  # torch has no kind of its own on a CPU
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        print("lookback: this machine has too little memory for so long strings", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
@@ -121,32 +121,38 @@ def _check_together(typed: argparse.Namespace) -> None:
             raise ValueError(f"--{name} {rule}, but is {getattr(typed, name)!r}")
     if typed.by and not typed.ablate:
         raise ValueError(f"--by needs --ablate, but is {typed.by!r}")
+    if typed.beside is not None and typed.source is None:
+        raise ValueError(f"--beside needs --source, but is {typed.beside!r}")
 
 
 def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyConsole) -> None:
     """Show where the runs look for a string, or one run for two."""
-    texts = [_source(typed, found[0]), *([] if typed.beside is None else [typed.beside])]
+    texts = [subjects.common_string(found) if typed.source is None else typed.source]
+    texts += [] if typed.beside is None else [typed.beside]
     if len({len(text) for text in texts}) > 1:
         rule = "--beside must be as long as --source"
         raise ValueError(f"{rule}, but they have {len(texts[1])} and {len(texts[0])} symbols")
-    sources = [(one, spell(one.task, text), text) for one in found for text in texts]
     if len(texts[0]) > LONGEST:
         raise ValueError(f"source must have at most {LONGEST} symbols to be drawn, but has {len(texts[0])}")
-    for one, source, _ in sources:
-        one.model.check_length("source", len(source) + 2)
-        if typed.head is not None and layers(one.model):
+    sources = []
+    for one in found:
+        with _refusing(one, found):
+            sources += [(one, spell(one.task, text), text) for text in texts]
+            one.model.check_length("source", len(texts[0]) + 2)
+    for one in [] if typed.head is None else [one for one in found if layers(one.model)] or found[:1]:
+        with _refusing(one, found):
             parse_head(one.model, typed.head)
     folder = _folder(typed, found, texts)
     told = []
     for one, source, text in sources:
         with console.status(f"{one.name} reads {text[:20]}, at each step whose weights were kept"):
             looks = subjects.follow(one, source, partial(console.print, markup=False, soft_wrap=True))
-        console.print(f"\n{one.name}, step {one.step}" if len(texts) == 1 else f"\n{text}", markup=False)
-        kept = subjects.thinned(one, looks, PAGE_CELLS)
         name = one.name if len(texts) == 1 else text
-        story = Story(f"{name}, step {one.step}", kept, kept.index(one.shown(looks)))
-        if len(kept) < len(looks):
-            console.print(f"the page has {len(kept)} of {len(looks)} steps: the maps are large", markup=False)
+        heading = f"{name}, step {one.step}" if len(texts) == 1 else name
+        console.print(f"\n{heading}", markup=False, soft_wrap=True)
+        story, notes = subjects.page_story(one, looks, name, PAGE_CELLS // len(sources))
+        for note in notes:
+            console.print(note, markup=False, soft_wrap=True)
         told.append((one, looks, story))
         _tell(console, one, looks, typed.head)
     written = _save(folder, told)
@@ -154,36 +160,43 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
         first, second = (one.shown(looks) for one, looks, _ in told)
         written += questions.show_contrast(console, first, second, found[0].model, folder)
     title = ", ".join(dict.fromkeys(one.name for one in found)) + f": {' and '.join(texts)}"
-    write_whole(folder / "explorer.html", explorer.page([story for _, _, story in told], title).encode())
+    page = explorer.page([story for _, _, story in told], title)
+    write_whole(folder / "explorer.html", page.encode(errors="replace"))
     console.print(f"\npictures   {shown_path(folder)}  ({written} PNG, maps.npz)", markup=False, soft_wrap=True)
     console.print(
         f"explorer   {shown_path(folder / 'explorer.html')}  (open it in a browser)", markup=False, soft_wrap=True
     )
 
 
-def _source(typed: argparse.Namespace, one: Subject) -> str:
-    """The string to be read: what was typed, or the first validation string of a middle length."""
-    if typed.source is not None:
-        return str(typed.source)
-    held_out: Ids = data.held_out(one.task, min(DEFAULT_LENGTH, one.longest), 1, "validation")[0]
-    return "".join(one.task.source_vocabulary.decode(held_out.tolist()))
+@contextmanager
+def _refusing(one: Subject, found: Sequence[Subject]) -> Iterator[None]:
+    """Of several runs, the one that refuses is named."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{one.name}: {error}" if len(found) > 1 else str(error)) from error
 
 
 def _folder(typed: argparse.Namespace, found: Sequence[Subject], texts: Sequence[str]) -> Path:
-    """Where files go, made if it is not there."""
-    names = [_file_name(text) for text in texts]
-    name = "_".join([*names, *(f"and_{len(found) - 1}_more" for _ in found[1:2])])
+    """Where files go, made if it is not there; beside other runs, the first run has another folder."""
+    name = "_".join(_file_name(text) for text in texts)
+    if len(found) > 1:
+        others = "\0".join(str(one.folder.resolve()) for one in found[1:])
+        name += f"_and_{len(found) - 1}_more_{_digest(others)}"
     folder: Path = typed.output or found[0].folder / "attention" / "strings" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
 
 def _file_name(text: str) -> str:
     """A name for a text's folder: the text itself, if every file system can tell it from others."""
     if re.fullmatch(r"[a-z0-9]{1,40}", text):
         return text
-    digest = hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=4).hexdigest()
-    return f"{re.sub(r'[^a-zA-Z0-9]', '_', text)[:40]}_{digest}"
+    return f"{re.sub(r'[^a-zA-Z0-9]', '_', text)[:40]}_{_digest(text)}"
 
 
 def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: str | None) -> None:
@@ -194,7 +207,7 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
     if not shown.maps:
         console.print(f"{one.name} has no attention: there is nothing to show", markup=False)
         return
-    console.print(_heads_table(one, looks))
+    console.print(questions.heads_table(one, looks))
     found = subjects.finding(one, looks)
     if found.head is not None and found.head.score.largest is not None:
         score = found.head.score
@@ -216,20 +229,13 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
     heatmap.show(console, shown.probe.panel(place), shown.maps[place][head])
 
 
-def _heads_table(one: Subject, looks: Sequence[Look]) -> Table:
-    """How each head of cross-attention looks on this string."""
-    table = Table(box=SIMPLE, padding=0, show_edge=False)
-    for heading in ("head", "weight on\nright cell", "largest\nthere", "entropy\n(nats)", "90% there\nsince step"):
-        table.add_column(heading, justify="left" if heading == "head" else "right", no_wrap=True)
-    for head, since in subjects.heads(one, looks):
-        values = (head.score.weight, head.score.largest, head.score.entropy)
-        cells = ["-" if value is None else f"{value:z.2f}" for value in values]  # z: no "-0.00"
-        table.add_row(escape(head.name), *cells, "-" if since is None else f"{since}")
-    return table
-
-
 def _save(folder: Path, told: Sequence[tuple[Subject, Sequence[Look], Story]]) -> int:
-    """Leave the last maps as pictures and all arrays; returns how many pictures."""
+    """Leave the last maps as pictures and all arrays, in the place of those of an earlier look.
+
+    Returns:
+        how many pictures.
+    """
+    album.remove_pictures(folder, "run[0-9]+_|contrast_|")
     named: dict[str, object] = {}
     count = 0
     for number, (one, looks, story) in enumerate(told):
@@ -257,13 +263,7 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
     settings = replace(one.evaluate, split="validation", strings=typed.strings or STRINGS)
     if typed.lengths:
         settings = replace(settings, lengths=typed.lengths)
-    folder = typed.output or one.folder / "attention"
-    path = folder / "what_if.json"
-    number = 1
-    while path.exists():
-        number += 1
-        path = folder / f"what_if_{number}.json"
-    questions.answer(console, one, asked, settings, path)
+    path = questions.answer(console, one, asked, settings, typed.output or one.folder / "attention")
     console.print(f"all numbers   {shown_path(path)}", markup=False, soft_wrap=True)
 
 
@@ -274,4 +274,7 @@ def _positive(text: str) -> int:
 
 
 def _lengths(text: str) -> list[int]:
-    return list(dict.fromkeys(_positive(part) for part in text.split(",")))
+    lengths = list(dict.fromkeys(_positive(part) for part in text.split(",")))
+    if max(lengths) > LONGEST_ASKED:
+        raise argparse.ArgumentTypeError(f"must be at most {LONGEST_ASKED} symbols, but is {max(lengths)}")
+    return lengths

@@ -1,7 +1,7 @@
 """What a run notes of its attention: maps and scores while it trains, and which head learned the task."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,14 +82,24 @@ class Observer:
         batch: validation strings on which every head is measured.
         folder: of the run.
         start: steps that an earlier process has done; what was kept of later ones is dropped.
+        tell: gets a line for each file that cannot be used or removed.
     """
 
-    def __init__(self, task: Task, probe_lengths: list[int], batch: Batch, folder: Path, start: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        probe_lengths: list[int],
+        batch: Batch,
+        folder: Path,
+        start: int,
+        tell: Callable[[str], object] = print,
+    ) -> None:
         self.probes = [validation_probe(task, length) for length in probe_lengths]
         self._batch = batch
         self._right = right_cells(task, batch)
         self._folder = folder
-        album.forget_later(folder / "attention", start)
+        self._tell = tell
+        album.forget_later(folder / "attention", start, tell)
 
     def draw(self, step: int, model: Seq2Seq, board: Board) -> None:
         """Show and keep the maps of the probes."""
@@ -125,8 +135,7 @@ class Observer:
             return
         folder = self._folder / "attention"
         album.save_maps(folder, self.probes, maps)
-        last = len(self.probes) - 1
-        film = album.film(folder, self.probes[last], last, head.place, head.number) if head else None
+        film = album.film(folder, self.probes[-1], head.place, head.number, self._tell) if head else None
         if film is not None:
             film.save(folder / "film.png")
             board.film(step, film)

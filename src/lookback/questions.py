@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from lookback.figures import MapPicture, Panel, Picture
 from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look
-from lookback.subjects import Subject
+from lookback.subjects import Subject, heads
 
 AS_TRAINED = "as trained"
 FALL = 0.05  # a change of exact match that is shown in colour
@@ -50,8 +52,8 @@ def asked_heads(model: Seq2Seq, text: str, how: str) -> list[tuple[tuple[str, in
 
 
 def answer(
-    console: Console, one: Subject, asked: Sequence[Intervention], settings: EvaluateSettings, path: Path
-) -> None:
+    console: Console, one: Subject, asked: Sequence[Intervention], settings: EvaluateSettings, folder: Path
+) -> Path:
     """Test a run as it is and with each intervention; show a table, and write all numbers.
 
     Args:
@@ -59,7 +61,10 @@ def answer(
         one: the run.
         asked: what is done to it, each on its own.
         settings: on which strings.
-        path: of the json file.
+        folder: where the json file goes, made if it is not there.
+
+    Returns:
+        the json file: a new `what_if.json`, or `what_if_2.json` and so on.
     """
     what = f"{one.name}: exact match by length, up to {settings.strings} {settings.split} strings each"
     table = Table(box=SIMPLE, padding=(0, 1), show_edge=False)
@@ -69,9 +74,12 @@ def answer(
     before = interventions.exact_match_by_length(one.model, one.task, settings, None)
     table.add_row(AS_TRAINED, *(f"{value:.2f}" for value in before.values()))
     rows: list[dict[str, Any]] = []
-    _write(
-        path, one, settings, before, rows
-    )  # each answer is there at once, and a folder that cannot be written told
+    path = _new_file(folder)  # each answer is there at once, and a folder that cannot be written is told
+    try:
+        _write(path, one, settings, before, rows)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     with console.status("") as status:
         for number, intervention in enumerate(asked, 1):
             status.update(f"{number}/{len(asked)}  {intervention.name}")
@@ -86,6 +94,18 @@ def answer(
     console.print(f"{what}\n", markup=False, soft_wrap=True)
     console.print(table)
     console.print(f"\n{MEANING}", markup=False, soft_wrap=True)
+    return path
+
+
+def _new_file(folder: Path) -> Path:
+    """An empty file of the next free name, which no other process has taken, even at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in chain(["what_if"], (f"what_if_{number}" for number in count(2))):
+        path = folder / f"{name}.json"
+        with suppress(FileExistsError):
+            path.open("x").close()
+            break
+    return path
 
 
 def _write(
@@ -107,6 +127,19 @@ def _cell(value: float, before: float) -> str:
     """A score, red where it fell and green where it rose."""
     colour = "red" if value < before - FALL else "green" if value > before + FALL else "default"
     return f"[{colour}]{value:.2f}[/]"
+
+
+def heads_table(one: Subject, looks: Sequence[Look]) -> Table:
+    """How each head of cross-attention looks on a string; where it is narrow, names are folded and no number is."""
+    table = Table(box=SIMPLE, padding=0, show_edge=False)
+    table.add_column("head", overflow="fold")
+    for heading in ("weight\non\nright\ncell", "largest\nthere", "entropy\n(nats)", "90%\nthere\nsince\nstep"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for head, since in heads(one, looks):
+        values = (head.score.weight, head.score.largest, head.score.entropy)
+        cells = ["-" if value is None else f"{value:z.2f}" for value in values]  # z: no "-0.00"
+        table.add_row(escape(head.name), *cells, "-" if since is None else f"{since}")
+    return table
 
 
 def show_contrast(console: Console, one: Look, other: Look, model: Seq2Seq, folder: Path) -> int:

@@ -1,29 +1,30 @@
 """One training run and its folder: training, validating, saving, resuming, evaluating, summing up."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
-from lookback.checkpoint import CheckpointError
 from lookback.config import Config, digest, upgraded
 from lookback.data import Batch, fingerprint, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
-from lookback.run_folder import checkpoint_path, class_name, keep_weights, snapshots
+from lookback.run_folder import checkpoint_path, class_name, forget_later, keep_weights
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
 VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
+KEPT = ("seed", "task", "model", "data")
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -31,6 +32,12 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def other_run(stored: object, raw: Mapping[str, Any]) -> list[str]:
+    """In which keys a stored configuration differs that a run always keeps; none if it is of the same run."""
+    found = upgraded(stored) if isinstance(stored, Mapping) else {}
+    return [key for key in KEPT if found.get(key) != raw[key]]
 
 
 class Run:
@@ -62,10 +69,8 @@ class Run:
         ).to(self.trainer.device)
         self.longest = validation_batch(self.task, [lengths[-1]] * VALIDATION_STRINGS).to(self.trainer.device)
         start = self.trainer.step
-        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start)
-        for step in snapshots(folder):
-            if step > start:
-                checkpoint_path(folder, step).unlink()
+        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
+        forget_later(folder, start, self._tell)
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
@@ -94,7 +99,7 @@ class Run:
     def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
-        checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
+        checkpoint.load_weights(self.model, checkpoint.load(path).get("model"), path)
         scores = []
         for length in self.config.evaluate.lengths:
             scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
@@ -197,7 +202,10 @@ class Run:
 
     def _keep_weights(self) -> None:
         with self._watching():
-            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model)
+            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model, self._tell)
+
+    def _tell(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -205,7 +213,7 @@ class Run:
         try:
             yield
         except Exception as error:
-            self.console.print(f"not shown at step {self.trainer.step}: {error}", markup=False, soft_wrap=True)
+            self._tell(f"not shown at step {self.trainer.step}: {error}")
 
     def _validate(self) -> None:
         self._log()
@@ -246,21 +254,20 @@ class Run:
         self._check_same_run(content.get("config"))
         same = upgraded(content["config"]) == self.config.raw and content.get("code_version") == code_version()
         self.changed = not same or bool(content.get("changed"))
-        best_path = checkpoint_path(self.folder, "best")
-        try:
+        rule = "lacks what resuming needs"
+        with checkpoint.reading(path, rule):
             checkpoint.load_weights(self.model, content["model"], path)
             self.trainer.load_state_dict(content["trainer"])
-            if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+        best_path = checkpoint_path(self.folder, "best")
+        if best_path.exists():  # what it says of itself counts: it may be younger than `last`
+            with checkpoint.reading(best_path, rule):
                 best = dict(checkpoint.load(best_path)["best"])
                 self.best_step = best.pop("step")
                 self.best = Validation(**best)
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise CheckpointError(f"{path}: lacks what resuming needs ({type(error).__name__}: {error})") from error
 
     def _check_same_run(self, trained: object) -> None:
         """Refuse to go on with weights that were trained as something else than config.yaml says."""
-        trained = upgraded(trained) if isinstance(trained, dict) else {}
-        keys = [key for key in ("seed", "task", "model", "data") if trained.get(key) != self.config.raw[key]]
-        rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
+        rule = f"differs from that of the checkpoint; a run keeps its {', '.join(KEPT[:-1])} and {KEPT[-1]}"
+        keys = other_run(trained, self.config.raw)
         if keys:
             raise ConfigError(Problem(key, rule, self.config.raw[key]) for key in keys)

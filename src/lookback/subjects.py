@@ -1,21 +1,29 @@
 """Trained runs, read back to be looked at: what each writes for a string and where it looks, step by step."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from lookback import checkpoint, config, experiment
+from lookback import checkpoint, config, schema
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
+from lookback.data import held_out
 from lookback.evaluate import EvaluateSettings
+from lookback.figures import plain
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
-from lookback.probes import Look, kind, look
+from lookback.probes import Look, Story, kind, look
+from lookback.rules import NonNegativeInt, PositiveInt, Seed
 from lookback.run_folder import checkpoint_path, class_name, snapshots
+from lookback.schema import ConfigError
+from lookback.session import other_run
 from lookback.tasks.base import Ids, Task
+
+DEFAULT_LENGTH = 10  # symbols of a string that nobody typed
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class Subject:
         step: of these weights.
         evaluate: how it was evaluated.
         longest: the longest trained length.
+        raw: its configuration.
     """
 
     folder: Path
@@ -39,6 +48,7 @@ class Subject:
     step: int
     evaluate: EvaluateSettings
     longest: int
+    raw: Mapping[str, Any]
 
     def shown(self, looks: Sequence[Look]) -> Look:
         """The look of the weights that it has now."""
@@ -57,27 +67,48 @@ def subject(folder: Path) -> Subject:
         below = sorted(str(found.parent) for found in folder.glob("*/checkpoints"))[-1:]
         hint = f"; there is one in {below[0]}" if below else ""
         raise CheckpointError(f"{folder}: no run is there (neither checkpoints/best.pt nor last.pt){hint}")
-    content = checkpoint.load(path)
-    try:
-        raw, _ = config.upgraded(content["config"]), content["model"]
+    content = checkpoint.load(path)  # once: a run that goes on training writes another one at any time
+    task, model = restored(content, path)
+    with checkpoint.reading(path, "is not of a run"):
+        raw = config.upgraded(content["config"])
         step = (content["best"] if which == "best" else content["trainer"])["step"]
+        values = {"seed": raw["seed"], "step": step, "max_length": raw["data"]["max_length"]}
+        problems = schema.problems("", {"seed": Seed, "step": NonNegativeInt, "max_length": PositiveInt}, values)
+        problems += schema.problems("evaluate", schema.keywords(EvaluateSettings), raw["evaluate"])
+        if problems:
+            raise ConfigError(problems)
         name = f"{class_name(raw['model'])} seed {raw['seed']}"
         evaluate = EvaluateSettings(**raw["evaluate"])
-        longest = raw["data"]["max_length"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: is not of a run ({type(error).__name__}: {error})") from error
-    task, model = experiment.load(folder, which)
-    return Subject(folder, name, task, model, step, evaluate, longest)
+    return Subject(folder, name, task, model, step, evaluate, values["max_length"], raw)
+
+
+def restored(content: Mapping[str, Any], path: Path) -> tuple[Task, Seq2Seq]:
+    """The task and the model of a checkpoint that was read, ready to predict.
+
+    Args:
+        content: of the checkpoint.
+        path: where it was read from.
+
+    Raises:
+        CheckpointError: if they cannot be made of it.
+    """
+    with checkpoint.reading(path, "is not of a run"):
+        raw, weights = content["config"], content["model"]
+        task, make_model = config.build_parts(raw)
+        with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
+            model = make_model()
+    checkpoint.load_weights(model, weights, path)
+    return task, model.eval()
 
 
 def subjects(folders: Sequence[Path]) -> list[Subject]:
-    """Read several runs, each under a name of its own."""
+    """Read several runs, each under a name of its own, which is one line that can be printed."""
     found = [subject(folder) for folder in folders]
     names = [one.name for one in found]
     folders = [folder.resolve() for folder in folders]
     short = len({folder.name for folder in folders}) == len(folders)
     return [
-        replace(one, name=f"{one.name} ({folder.name if short else one.folder})")
+        replace(one, name=f"{one.name} ({plain(str(folder.name if short else one.folder))})")
         if names.count(one.name) > 1
         else one
         for one, folder in zip(found, folders, strict=True)
@@ -90,13 +121,18 @@ def follow(one: Subject, source: Ids, left_out: Callable[[str], object] = print)
     Args:
         one: the run.
         source: ids without marks.
-        left_out: told of each step whose weights cannot be read.
+        left_out: told of each step whose weights cannot be read, are gone by now, or are of another run.
     """
     steps = [step for step in snapshots(one.folder) if step != one.step]
     looks = [look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)]
     for step in steps:
+        path = checkpoint_path(one.folder, step)
         try:
-            _, model = experiment.load(one.folder, step)
+            content = checkpoint.load(path)
+            others = other_run(content.get("config"), one.raw)
+            if others:
+                raise CheckpointError(f"{path}: is of another run (another {', another '.join(others)})")
+            _, model = restored(content, path)
         except CheckpointError as error:
             left_out(f"step {step} is left out: {error}")
             continue
@@ -110,6 +146,58 @@ def thinned(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
     count = max(1, cells // max(1, sum(weights.size for weights in shown.maps.values())))
     every = math.ceil(len(looks) / count)
     return [found for at, found in enumerate(reversed(looks)) if at % every == 0 or found is shown][::-1]
+
+
+def narrowed(one: Subject, looks: Sequence[Look], cells: int) -> list[Look]:
+    """Looks with as many places as have at most so many cells in the shown look; cross-attention stays longest.
+
+    At least one place stays in any case.
+    """
+    maps = one.shown(looks).maps
+    room, kept = cells, set[str]()
+    for place in sorted(maps, key=lambda place: kind(place) != "cross"):
+        room -= maps[place].size
+        if room < 0 and kept:
+            break
+        kept.add(place)
+    if len(kept) == len(maps):
+        return list(looks)
+    return [
+        replace(found, maps={place: found.maps[place] for place in found.maps if place in kept}) for found in looks
+    ]
+
+
+def page_story(one: Subject, looks: Sequence[Look], name: str, cells: int) -> tuple[Story, list[str]]:
+    """What of some looks goes onto the page.
+
+    Args:
+        one: the run.
+        looks: in order.
+        name: of the story.
+        cells: that all maps may have together.
+
+    Returns:
+        the story, and a line for each kind of thing that it leaves out.
+    """
+    narrow = narrowed(one, looks, cells // min(len(looks), 2))  # the shown look and the last one stay in any case
+    kept, shown, notes = thinned(one, narrow, cells), one.shown(narrow), []
+    if len(kept) < len(looks):
+        notes.append(f"the page has {len(kept)} of {len(looks)} steps: the maps are large")
+    left = [place for place in one.shown(looks).maps if place not in shown.maps]
+    if left:
+        notes.append(f"the page leaves out {', '.join(left)}: the maps are large (see the pictures)")
+    return Story(f"{name}, step {one.step}", kept, kept.index(shown)), notes
+
+
+def common_string(found: Sequence[Subject]) -> str:
+    """A validation string of a middle length that all runs know, if there is one; else one that the first knows."""
+    length = min(DEFAULT_LENGTH, *(one.longest for one in found))
+    texts = []
+    for one in found:
+        [source] = held_out(one.task, length, 1, "validation")
+        texts.append("".join(one.task.source_vocabulary.decode(source.tolist())))
+    known = [text for text in texts if all(set(text) <= set(one.task.source_vocabulary.symbols) for one in found)]
+    return [*known, texts[0]][0]
 
 
 def look_scores(found: Look) -> dict[str, list[HeadScore]]:
