@@ -57,6 +57,27 @@ def test_one_source_length_later_serves_the_second_copy() -> None:
     assert places(bias, 0) == [[0, 1, 2, 2, 2], [-1, 0, 1, 2, 2]]
 
 
+@pytest.mark.parametrize(("letters", "second_half"), [(4, 2), (5, 3), (6, 3), (7, 4)])
+def test_a_walk_in_strides_finds_the_second_half_of_odds_first(letters: int, second_half: int) -> None:
+    """From place ceil(L / 2) on, odds-first reads letters 2, 4, ...: with the mark before them, keys 2, 4, ..."""
+    keys = letters + 2
+    places_written = torch.tensor([second_half, second_half + 1])
+    bias = addressed([[-1, 2]]).bias(places_written, torch.arange(keys), torch.tensor([keys]))
+    first, second = places(bias, 0)
+    assert first[:3] == [0, 1, 2]  # two places before key 2
+    assert second[:5] == [-2, -1, 0, 1, 2]  # two places before key 4
+
+
+def test_a_walk_back_in_strides_starts_on_a_multiple_of_its_stride() -> None:
+    bias = addressed([[1, -2]]).bias(torch.arange(2), torch.arange(6), torch.tensor([6]))
+    assert places(bias, 0) == [[-2, -2, -2, -1, 0, 1], [-2, -1, 0, 1, 2, 2]]
+
+
+def test_a_stride_of_zero_stays_where_it_is() -> None:
+    bias = addressed([[1, 0]]).bias(torch.arange(2), torch.arange(4), torch.tensor([4]))
+    assert places(bias, 0) == [[-2, -2, -1, 0], [-2, -2, -1, 0]]
+
+
 def test_addresses_add_up() -> None:
     made = addressed([[0, 1], [1, -1]])
     lengths, query, key = torch.tensor([5, 3]), torch.arange(4), torch.arange(5)
