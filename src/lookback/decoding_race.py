@@ -12,6 +12,7 @@ from lookback.data import Batch
 from lookback.decode import evaluating, greedy
 from lookback.evaluate import validation_batch
 from lookback.models.base import Seq2Seq
+from lookback.models.transformer import Transformer
 from lookback.peers import TorchTransformer, copy_weights, hidden
 from lookback.timing import Row, Work, alternate, beside, milliseconds
 from lookback.tokens import BOS, EOS
@@ -56,6 +57,15 @@ def redecode(model: TorchTransformer, source: Tensor, lengths: Tensor, tokens: i
     return prefix[:, 1:]
 
 
+@torch.no_grad()
+def liven(model: Transformer) -> None:
+    """Make embeddings as large as the waves of positions.
+
+    Untrained models with small ones write one symbol over and over, and two that write the same show little by it.
+    """
+    model.target_embedding.weight.div_(model.target_embedding.weight.std())
+
+
 def decoding(work: Work) -> list[Row]:
     """Milliseconds a step of decoding, all rows of a batch together, at each of `RACES`.
 
@@ -66,6 +76,7 @@ def decoding(work: Work) -> list[Row]:
         ArithmeticError: if they do not.
     """
     ours, second = contestants.ours(work.config), contestants.of_torch(work.config)
+    liven(ours)
     never_end(ours.output)
     copy_weights(ours, second)
     writers: dict[str, Callable[[Batch, int], Tensor]] = {

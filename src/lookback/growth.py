@@ -34,7 +34,8 @@ def exponent(points: Sequence[Pair]) -> tuple[float, float, float]:
         e, and the ends of its 95 % interval by Student's t with two degrees of freedom less than points.
     """
     fit = stats.linregress(*np.log(np.array(points)).T)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(points) - 2) * fit.stderr)
+    error = np.nan_to_num(fit.stderr)  # scipy has none for values that are all the same
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(points) - 2) * error)
     return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
 
 
@@ -73,6 +74,7 @@ def growth(work: Work) -> list[Figure]:
 
     1 is a time that doubles with the length, 2 one that becomes four times as long. Of short strings most of the
     time is what any step costs, so an exponent over lengths that are not long is below that of the arithmetic.
+    Fused attention keeps no weights, but torch makes numbers of the mask, one square for all heads and strings.
     """
     rounds = min(work.rounds, ROUNDS)
     batches = [validation_batch(work.config.task(), [length] * STRINGS) for length in LENGTHS]
