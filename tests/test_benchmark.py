@@ -400,10 +400,10 @@ def test_without_x_transformers_its_rows_are_left_out_and_one_line_says_so(
 
 
 def test_a_figure_is_shown_with_its_interval_and_nothing_reached_as_a_dash(report: Report) -> None:
-    figures = [Figure("training step, memory", "exponent of length", 1.25, -0.5, 1234.5, [])]
+    figures = [Figure("training step, memory", "exponent", 1.25, -0.5, 1234.5, [])]
     never = Row.of("two-ended: to all right", "s", "x-transformers (fastest)", [(7.0, math.inf)])
     lines = printed(replace(report, rows=[never], figures=figures)).splitlines()
-    [figure] = [line.split() for line in lines if "exponent of length" in line]
+    [figure] = [line.split() for line in lines if "exponent" in line]
     assert figure[-3:] == ["1.250", "-0.500", "1,234"]
     [run] = [line.split() for line in lines if "to all right, s " in line]
     assert run[-4:] == ["7.000", "-", "-", "---"]

@@ -29,7 +29,7 @@ class Race:
     rounds: int
 
 
-RACES = (Race(20, 64, 15), Race(200, 64, 3), Race(1000, 4, 1))
+RACES = (Race(20, 64, 15), Race(200, 64, 2), Race(1000, 4, 1))
 """Without a cache, time grows with the square of the length and more, so long ones are raced less often."""
 
 

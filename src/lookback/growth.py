@@ -96,7 +96,7 @@ def growth(work: Work) -> list[Figure]:
 
 def _figure(name: str, measured: Sequence[float]) -> Figure:
     points = [(float(length), float(value)) for length, value in zip(LENGTHS, measured, strict=True)]
-    return Figure(name, "exponent of length", *exponent(points), points)
+    return Figure(name, "exponent", *exponent(points), points)
 
 
 Maker = Callable[[Batch], Callable[[], object]]

@@ -10,7 +10,7 @@ from lookback.timing import Row, Work, alternate, beside, milliseconds, real_sym
 from lookback.train import Trainer
 
 WIDE = ("model.d_model=256", "model.num_heads=4", "model.d_ff=1024", "data.batch_size=64", "data.max_length=20")
-WIDE_ROUNDS, WIDE_STEPS = 7, 4  # a step takes many times as long
+WIDE_ROUNDS, WIDE_STEPS = 5, 3  # a step takes many times as long
 
 
 def training(work: Work) -> list[Row]:
