@@ -406,7 +406,7 @@ def test_a_figure_is_shown_with_its_interval_and_nothing_reached_as_a_dash(repor
     [figure] = [line.split() for line in lines if "exponent" in line]
     assert figure[-3:] == ["1.250", "-0.500", "1,234"]
     [run] = [line.split() for line in lines if "to all right, s " in line]
-    assert run[-4:] == ["7.000", "-", "-", "---"]
+    assert run[-4:] == ["7.000", "-", "-", "-"]
 
 
 def test_validation_and_evaluation_are_measured_against_one_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,7 @@ def test_each_of_ours_is_beside_each_peer_and_the_fastest_peer_comes_first_and_i
     assert (steps.ours, steps.theirs) == (30, 50)
     assert (beside_torch.ours, beside_torch.theirs) == (3.0, None)
     assert found[4].ours is None
+    assert not any("fastest" in row.against for row in rows({name: [NEVER] for name in finishes}))
     assert found[6].rounds == [(6.0, None), (None, 2.0), (None, None)]
 
 

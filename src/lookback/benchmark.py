@@ -124,7 +124,8 @@ def table(report: Report) -> Group:
     for heading in ("ours", "theirs", "ratio", "range"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in report.rows:
-        spread = f"{_short(row.ratio_min)}-{_short(row.ratio_max)}"
+        ends = [_short(ratio) for ratio in (row.ratio_min, row.ratio_max)]
+        spread = "-".join(ends) if any(end != "-" for end in ends) else "-"
         name = f"{row.name}, {row.unit}\nagainst {row.against}"
         shown.add_row(name, _short(row.ours), _short(row.theirs), _short(row.ratio), spread)
     parts: list[Table | str] = [shown] if report.rows else []

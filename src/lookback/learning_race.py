@@ -57,7 +57,7 @@ def learning(work: Work) -> list[Row]:
     """Seconds of training, and steps, to exact match 1.00 at all of `LENGTHS`: each of ours against each peer.
 
     Looks at the validation strings take no time of the training's, for all alike; making batches does. The peers
-    start from their own first weights, as people get them.
+    start from their own first weights, as people get them. A round is a seed.
     """
     names = [name for name in OVERRIDES if name != X or contestants.has_x()]
     finishes: dict[str, list[Finish]] = {name: [] for name in names}
@@ -108,15 +108,20 @@ def all_right(model: nn.Module, batch: Batch) -> Tensor:
 def rows(finishes: Mapping[str, Sequence[Finish]]) -> list[Row]:
     """Each of ours against each peer, seed by seed; the peer with the lowest median of seconds comes first.
 
+    It is marked as the fastest, unless none has come to an end in half of the seeds or more.
+
     Args:
         finishes: by name, one a seed, in the same order of seeds.
     """
-    peers = sorted(set(finishes) - set(OURS), key=lambda name: _median_seconds(finishes[name]))
+    peers = sorted(
+        (name for name in finishes if name not in OURS), key=lambda name: _median_seconds(finishes[name])
+    )
     found = []
     for name in OURS:
         for place, peer in enumerate(peers):
             pairs = list(zip(finishes[name], finishes[peer], strict=True))
-            against = f"{peer} (fastest)" if place == 0 else peer
+            fastest = place == 0 and math.isfinite(_median_seconds(finishes[peer]))
+            against = f"{peer} (fastest)" if fastest else peer
             seconds = [(ours.seconds, theirs.seconds) for ours, theirs in pairs]
             steps = [(ours.steps, theirs.steps) for ours, theirs in pairs]
             found.append(Row.of(f"{name}: to all right", "s", against, seconds))
