@@ -41,7 +41,7 @@ format: .venv/installed-dev ## format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-benchmark: .venv/installed ## time our training steps against those of torch
+benchmark: .venv/installed-dev ## race ours against nn.Transformer and x-transformers, ten minutes (ARGS="--sections decoding")
 	@$(BIN)/python scripts/benchmark.py $(ARGS)
 
 clean: ## remove the environment and caches; runs stay
@@ -57,5 +57,5 @@ clean: ## remove the environment and caches; runs stay
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	@$(INSTALL) --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev,bench]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""Time our training steps against those of torch: `python scripts/benchmark.py --help`."""
+"""Race ours against what people use today: `python scripts/benchmark.py --help`."""
 
 import argparse
 import json
@@ -20,22 +20,31 @@ def positive(text: str) -> int:
 
 def main() -> int:
     """Measure, print a table, and write what was measured if asked to."""
+    names = ", ".join(section.__name__ for section in benchmark.SECTIONS)
     parser = argparse.ArgumentParser(
-        description="Time our training steps against those of torch, on the CPU.",
+        description="Race ours against nn.Transformer and, where it is installed, x-transformers, on the CPU.",
         epilog="Other programs disturb the threads; OMP_NUM_THREADS=1 before the command gives steadier ratios.",
     )
+    parser.add_argument("--sections", nargs="+", default=[], metavar="NAME", help=f"of {names} (default: all)")
     parser.add_argument("--rounds", type=positive, default=15, help="timed rounds (default %(default)s)")
     parser.add_argument("--steps", type=positive, default=10, help="steps in a round (default %(default)s)")
+    parser.add_argument("--overrides", nargs="+", default=[], metavar="KEY=VALUE", help="of configs/train.yaml")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every round's numbers there")
     arguments = parser.parse_args()
     if arguments.json and not arguments.json.parent.is_dir():
         parser.error(f"argument --json: no such folder: {arguments.json.parent}")
     try:
-        report = benchmark.measure(arguments.rounds, arguments.steps)
+        benchmark.chosen(arguments.sections)
+    except ValueError as error:
+        parser.error(f"argument --sections: {error}")
+    progress = Console(stderr=True, highlight=False)
+    try:
+        what = (arguments.rounds, arguments.steps, arguments.overrides, arguments.sections)
+        report = benchmark.measure(*what, lambda name: progress.print(f"measuring: {name}"))
         Console().print(benchmark.table(report))
         if arguments.json:
             arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

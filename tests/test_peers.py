@@ -9,7 +9,8 @@ import torch
 from lookback.metrics import sequence_loss
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.peers import BareRnn, TorchTransformer, copy_rnn_weights, copy_weights, our_names
+from lookback.peers import TorchTransformer, copy_weights, our_names
+from lookback.peers_rnn import BareRnn, copy_rnn_weights
 from lookback.positions.alibi import Alibi
 from lookback.positions.none import NoPositions
 from lookback.positions.rotary import Rotary
@@ -117,7 +118,8 @@ def test_torch_is_told_true_where_a_key_is_hidden() -> None:
     def listen(module: object, arguments: object, keywords: dict[str, Any]) -> None:
         told.update(keywords)
 
-    model.transformer.register_forward_pre_hook(listen, with_kwargs=True)
+    model.transformer.encoder.register_forward_pre_hook(listen, with_kwargs=True)
+    model.transformer.decoder.register_forward_pre_hook(listen, with_kwargs=True)
     model(*BATCH)
     padding = torch.tensor([[False, False, False, True, True], [False, False, False, False, False]])
     future = torch.tensor([[False, True, True], [False, False, True], [False, False, False]])
@@ -128,6 +130,22 @@ def test_torch_is_told_true_where_a_key_is_hidden() -> None:
     }.items():
         torch.testing.assert_close(told[name], expected, msg=name)
     assert told["tgt_is_causal"] is True  # without the hint torch takes a slower way
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_both_halves_together_are_nn_transformer_as_torch_runs_it_whole(norm: str) -> None:
+    model, (source, lengths, target) = theirs(norm=norm), BATCH
+    index = torch.arange(5)
+    padding = torch.tensor([[False, False, False, True, True], [False, False, False, False, False]])
+    states = model.transformer(
+        model.encoder_positions.embed(model.source_embedding(source), index),
+        model.decoder_positions.embed(model.target_embedding(target), index[:3]),
+        src_key_padding_mask=padding,
+        tgt_mask=torch.ones(3, 3, dtype=torch.bool).triu(1),
+        tgt_is_causal=True,
+        memory_key_padding_mask=padding,
+    )
+    torch.testing.assert_close(model(source, lengths, target), model.output(states))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from lookback import masks
 from lookback.attention import MultiHeadAttention
-from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
 from lookback.positions.base import Positions
 
@@ -74,8 +73,41 @@ class TorchTransformer(nn.Module):
         x: Tensor = self.dropout(positions.embed(embedding(ids), index))
         return x
 
+    def encode(self, source: Tensor, hidden_keys: Tensor) -> Tensor:
+        """Read the sources.
+
+        Args:
+            source: (batch, source), ids; rows end in PAD.
+            hidden_keys: (batch, source), True where there is no symbol: torch's masks say True = hidden.
+
+        Returns:
+            (batch, source, d_model).
+        """
+        x = self._embed(source, self.source_embedding, self.encoder_positions)
+        return self.transformer.encoder(x, src_key_padding_mask=hidden_keys)  # type: ignore[no-any-return]
+
+    def decode(self, target: Tensor, memory: Tensor, hidden_keys: Tensor) -> Tensor:
+        """Run the decoder on all given targets at once.
+
+        Args:
+            target: (batch, target), ids; starts with BOS.
+            memory: from `encode`.
+            hidden_keys: as in `encode`.
+
+        Returns:
+            states (batch, target, d_model), from which `output` makes logits.
+        """
+        hidden_future = ~masks.causal(target.shape[1], target.device)[0, 0]  # (target, target)
+        return self.transformer.decoder(  # type: ignore[no-any-return]
+            self._embed(target, self.target_embedding, self.decoder_positions),
+            memory,
+            tgt_mask=hidden_future,
+            tgt_is_causal=True,
+            memory_key_padding_mask=hidden_keys,
+        )
+
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Predict every next token of given targets at once. torch's masks say True = hidden, ours True = seen.
+        """Predict every next token of given targets at once.
 
         Args:
             source: (batch, source), ids; rows end in PAD.
@@ -85,17 +117,14 @@ class TorchTransformer(nn.Module):
         Returns:
             logits (batch, target, symbols).
         """
-        hidden_keys = ~masks.padding(lengths, source.shape[1])[:, 0, 0]  # (batch, source)
-        hidden_future = ~masks.causal(target.shape[1], target.device)[0, 0]  # (target, target)
-        states = self.transformer(
-            self._embed(source, self.source_embedding, self.encoder_positions),
-            self._embed(target, self.target_embedding, self.decoder_positions),
-            src_key_padding_mask=hidden_keys,
-            tgt_mask=hidden_future,
-            tgt_is_causal=True,
-            memory_key_padding_mask=hidden_keys,
-        )  # (batch, target, d_model)
+        hidden_keys = hidden(lengths, source.shape[1])
+        states = self.decode(target, self.encode(source, hidden_keys), hidden_keys)
         return self.output(states)  # type: ignore[no-any-return]
+
+
+def hidden(lengths: Tensor, width: int) -> Tensor:
+    """(batch,) -> (batch, width), True where a row has no symbol: what torch calls a key padding mask."""
+    return ~masks.padding(lengths, width)[:, 0, 0]
 
 
 def _check_only_embeds(positions: Positions) -> None:
@@ -165,11 +194,15 @@ def _check_same_form(ours: Transformer, theirs: TorchTransformer) -> None:
         "norm": tuple("pre" if pre else "post" for pre in norms),
         "positions": tuple(type(model.encoder_positions).__name__ for model in (ours, theirs)),
     }
-    _refuse_differences(forms)
+    refuse_differences(forms)
 
 
-def _refuse_differences(forms: Mapping[str, tuple[object, ...]]) -> None:
-    """Of each form by its name, ours and theirs must be equal."""
+def refuse_differences(forms: Mapping[str, tuple[object, ...]]) -> None:
+    """Of each form by its name, ours and theirs must be equal.
+
+    Raises:
+        ValueError: naming the first that differs, and both values.
+    """
     for name, (our_form, their_form) in forms.items():
         if our_form != their_form:
             values = f"{our_form} in ours and {their_form} in theirs"
@@ -179,75 +212,3 @@ def _refuse_differences(forms: Mapping[str, tuple[object, ...]]) -> None:
 def _num_heads(model: nn.Module) -> int:
     kinds = (MultiHeadAttention, nn.MultiheadAttention)
     return next(module.num_heads for module in model.modules() if isinstance(module, kinds))
-
-
-TORCH_CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
-
-
-class BareRnn(nn.Module):
-    """The bare loop around `torch.nn.GRU` or `LSTM`: embeddings, one reads, one writes, and a linear output.
-
-    Parameters are those of an `Rnn` that reads forward only, under the same names. It differs in one thing: the
-    padded batch is read as it is, so the state that is handed over is the one after a row's pads, where `Rnn` hands
-    over the one at the last real symbol. In batches without pads both compute the same function.
-
-    Args:
-        source_symbols: size of the source vocabulary, control tokens included.
-        target_symbols: size of the target vocabulary.
-        d_model: width of embeddings and states.
-        num_layers: layers of the encoder, and of the decoder.
-        cell: `gru` or `lstm`.
-    """
-
-    def __init__(
-        self,
-        source_symbols: int,
-        target_symbols: int,
-        *,
-        d_model: int,
-        num_layers: int,
-        cell: Literal["gru", "lstm"],
-    ) -> None:
-        super().__init__()
-        kind = TORCH_CELLS[cell]
-        self.source_embedding = nn.Embedding(source_symbols, d_model)
-        self.target_embedding = nn.Embedding(target_symbols, d_model)
-        self.encoder = kind(d_model, d_model, num_layers, batch_first=True)
-        self.decoder = kind(d_model, d_model, num_layers, batch_first=True)
-        self.output = nn.Linear(d_model, target_symbols, bias=False)
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Predict every next token of given targets at once.
-
-        Args:
-            source: (batch, source), ids; rows end in PAD.
-            lengths: (batch,); not looked at.
-            target: (batch, target), ids; starts with BOS.
-
-        Returns:
-            logits (batch, target, symbols).
-        """
-        _, final = self.encoder(self.source_embedding(source))  # (layers, batch, d_model); of an LSTM two
-        states, _ = self.decoder(self.target_embedding(target), final)
-        return self.output(states)  # type: ignore[no-any-return]
-
-
-@torch.no_grad()
-def copy_rnn_weights(ours: Rnn, theirs: BareRnn) -> None:
-    """Give theirs the weights of ours. Copies, shares nothing; a tied matrix is copied to each of its three places.
-
-    Raises:
-        ValueError: if they differ in a size or a setting, naming what and both values.
-    """
-    sizes = [
-        (model.source_embedding.num_embeddings, *reversed(model.output.weight.shape), model.encoder.num_layers)
-        for model in (ours, theirs)
-    ]
-    names = ("source_symbols", "d_model", "target_symbols", "num_layers")
-    forms: dict[str, tuple[object, ...]] = dict(zip(names, zip(*sizes, strict=True), strict=True))
-    forms["cell"] = tuple(model.encoder.mode.lower() for model in (ours, theirs))
-    forms["bidirectional"] = (ours.encoder.bidirectional, False)
-    forms["dropout"] = (ours.dropout.p, 0.0)
-    forms["source_order"] = (ours.source_order, "forward")
-    _refuse_differences(forms)
-    theirs.load_state_dict(ours.state_dict())

@@ -1,0 +1,93 @@
+"""Who takes part in the races: ours, and what people use today at the same sizes."""
+
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from lookback import config, peers_x, session
+from lookback.config import Config
+from lookback.launcher import compose
+from lookback.models.base import Seq2Seq
+from lookback.models.rnn import Rnn
+from lookback.models.transformer import Transformer
+from lookback.peers import TorchTransformer, copy_weights
+from lookback.peers_rnn import BareRnn, copy_rnn_weights
+from lookback.peers_x import XTransformersPeer
+from lookback.positions.sinusoidal import Sinusoidal
+from lookback.tokens import EOS
+
+TORCH, X = "nn.Transformer", "x-transformers"
+LONGEST_PREFIX = 2048  # marks included
+
+
+def ours(loaded: Config) -> Transformer:
+    """Our model, the weights drawn from the configuration's seed."""
+    _, model = session.build(loaded)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def of_torch(loaded: Config) -> TorchTransformer:
+    """nn.Transformer with the same sizes and sinusoidal positions; its own first weights, from the same seed."""
+    sizes = _sizes(loaded)
+    sizes["positions"] = partial(Sinusoidal, base=sizes["positions"]["base"])
+    return TorchTransformer(*_symbols(loaded), **sizes)
+
+
+def of_x(loaded: Config) -> XTransformersPeer:
+    """The encoder-decoder of x-transformers with the same sizes; its own first weights, from the same seed."""
+    sizes = {name: value for name, value in _sizes(loaded).items() if name != "positions"}
+    return XTransformersPeer(*_symbols(loaded), **sizes, max_length=LONGEST_PREFIX)
+
+
+def has_x() -> bool:
+    """Whether x-transformers takes part."""
+    return peers_x.version() is not None
+
+
+def _sizes(loaded: Config) -> dict[str, Any]:
+    ours_alone = ("_target_", "tied", "log_length")
+    return {name: value for name, value in loaded.raw["model"].items() if name not in ours_alone}
+
+
+def _symbols(loaded: Config) -> tuple[int, int]:
+    torch.manual_seed(loaded.seed)
+    task = loaded.task()
+    return len(task.source_vocabulary), len(task.target_vocabulary)
+
+
+def transformers(loaded: Config) -> dict[str, Seq2Seq]:
+    """Ours first, nn.Transformer with the weights of ours, and x-transformers where it is installed."""
+    first, second = ours(loaded), of_torch(loaded)
+    copy_weights(first, second)
+    found = {"ours": first, TORCH: as_model(second)}
+    return {**found, X: as_model(of_x(loaded))} if has_x() else found
+
+
+def as_model(peer: nn.Module) -> Seq2Seq:
+    """A peer where one of ours is expected: a `Trainer` asks no more of a model than to be called."""
+    return cast(Seq2Seq, peer)
+
+
+def recurrent(loaded: Config) -> dict[str, Seq2Seq]:
+    """`rnn` with the GRU, in place of the model of `loaded`, and its bare peer, from the same weights."""
+    node = compose("train", ["model=rnn", "model.cell=gru"])["model"]
+    _, model = session.build(config.build({**loaded.raw, "model": node}))
+    assert isinstance(model, Rnn)
+    peer = BareRnn(*_symbols(loaded), **{name: node[name] for name in ("d_model", "num_layers", "cell")})
+    copy_rnn_weights(model, peer)
+    return {"ours": model, f"bare nn.{type(model.encoder).__name__}": as_model(peer)}
+
+
+@torch.no_grad()
+def never_end(output: nn.Linear) -> None:
+    """Let EOS never be the likeliest: its logit becomes the mean of all others, and no mean is above the largest.
+
+    So untrained models write as long as they are let, all alike.
+    """
+    others = [token for token in range(output.out_features) if token != EOS]
+    output.weight[EOS] = output.weight[others].mean(dim=0)
+    if output.bias is not None:
+        output.bias[EOS] = output.bias[others].mean()
