@@ -137,6 +137,20 @@ def test_lengths_that_learned_positions_do_not_reach_are_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(("task", "most", "needed"), [("duplicate", 10, 23), ("copy_or_reverse", 19, 23)])
+def test_places_are_counted_in_sources_and_targets_as_the_task_makes_them(
+    task: str, most: int, needed: int
+) -> None:
+    common = ["model/positions=learned", "model.positions.max_length=22", "board.probe_lengths=[3]"]
+    raw = launcher.compose("train", [*common, f"task={task}", "data.max_length=5"])
+    assert config.check(changed(raw, evaluate__lengths=[5, most])) == []
+    problems = config.check(changed(raw, evaluate__lengths=[5, most + 1]))
+    assert [str(problem) for problem in problems] == [
+        f"evaluate.lengths = {most + 1}: model.positions.max_length is 22, "
+        f"and strings of this length need {needed} in this task"
+    ]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_cuda_where_there_is_none_is_told(composed: dict[str, Any]) -> None:
     problems = config.check(changed(composed, train__device="cuda"))

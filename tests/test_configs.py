@@ -9,7 +9,7 @@ import torch
 
 from lookback import comparison, config, launcher, session
 from lookback.attention import Maps
-from lookback.data import train_batch
+from lookback.data import places, train_batch
 from lookback.train import Trainer
 
 GROUPS = ("task", "model", "model/positions")
@@ -40,9 +40,9 @@ def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice
     task, model = session.build(built)
     length = 5
     source = task.sample(np.random.default_rng(0), length)
-    assert len(source) == length
     ids = torch.tensor([[1, *source.tolist(), 2]])
-    logits = model(ids, torch.tensor([length + 2]), torch.tensor([[1, 4, 5]]))
+    assert ids.shape[1] == places(task, length)[0]
+    logits = model(ids, torch.tensor([ids.shape[1]]), torch.tensor([[1, 4, 5]]))
     assert logits.shape == (1, 3, len(task.target_vocabulary))
     logits.sum().backward()
     used = [name for name, weights in model.named_parameters() if weights.grad is None]

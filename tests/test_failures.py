@@ -212,6 +212,12 @@ def test_the_gallery_is_sorted_by_kind_then_length_then_as_decoded() -> None:
     assert [failure.example for failure in found] == [early, swapped, again, one, long]
 
 
+def test_a_failure_has_the_length_that_was_evaluated_even_if_its_source_has_a_mark_on_top() -> None:
+    found = gallery([score(3, Example(list("<abc"), list("cba"), list("cbb"), True))])
+    assert [failure.length for failure in found] == [3]
+    assert rows(markdown(found, {3: 7}, 0))[1][:3] == ["3", "7", "1"]
+
+
 def test_an_output_that_only_reads_right_is_not_in_the_gallery() -> None:
     assert gallery([score(3, pair("abc", "abc"))]) == []
 

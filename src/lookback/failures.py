@@ -19,7 +19,7 @@ import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rapidfuzz.distance import OSA, Levenshtein
@@ -128,7 +128,12 @@ def gallery(scores: Sequence[LengthScore]) -> list[Failure]:
 
     An output that reads right is left out: only a control token can differ from a symbol of the same name.
     """
-    found = [classify(example) for score in scores for example in score.failures if not example.right]
+    found = [
+        replace(classify(example), length=score.length)  # which may count less than all symbols of the source
+        for score in scores
+        for example in score.failures
+        if not example.right
+    ]
     return sorted(found, key=lambda failure: (KINDS.index(failure.kind), failure.length))
 
 

@@ -12,7 +12,7 @@ from lookback import checkpoint, failures, terminal
 from lookback.board import Board
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config, digest, upgraded
-from lookback.data import Batch, fingerprint, train_batch
+from lookback.data import Batch, fingerprint, places, train_batch
 from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
@@ -127,8 +127,7 @@ class Run:
     ) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
-        loaded, longest = self.config, self.config.data.max_length + 2  # BOS and EOS
-        evaluated = loaded.evaluate
+        loaded, evaluated = self.config, self.config.evaluate
         summary = {
             "status": status,
             "reason": reason,
@@ -138,7 +137,7 @@ class Run:
             "steps": self.trainer.step,
             "best_step": self.best_step,
             "tokens": self.trainer.tokens,
-            "sequential_steps": self.model.sequential_steps(longest, longest - 1),
+            "sequential_steps": self.model.sequential_steps(*places(self.task, loaded.data.max_length)),
             "state_numbers": self.model.state_numbers,
             "train_seconds": self.trainer.seconds,
             "tokens_per_second": self.trainer.tokens / max(self.trainer.seconds, 1e-9),
