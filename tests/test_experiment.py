@@ -17,8 +17,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from conftest import TINY, train
 from lookback import checkpoint, command_line, config, experiment, run_folder, schema, session
 from lookback.board import Board
+from lookback.by_length import LengthScore, evaluate
 from lookback.decode import greedy
-from lookback.evaluate import LengthScore, Validation, evaluate_length, validation_batch
+from lookback.evaluate import Validation, validation_batch
 from lookback.train import Trainer
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "train.py"
@@ -434,12 +435,12 @@ def test_ctrl_c_during_the_final_evaluation_stops_and_can_be_resumed(
 ) -> None:
     folder = tmp_path / "run"
 
-    def stopped(*arguments: Any) -> LengthScore:
+    def stopped(*arguments: Any) -> list[LengthScore]:
         os.kill(os.getpid(), signal.SIGINT)
-        return evaluate_length(*arguments)
+        return evaluate(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "evaluate_length", stopped)
+        patch.setattr(session, "evaluate", stopped)
         assert train(folder) == 130
     assert f"resume={folder}" in capsys.readouterr().out
     assert summary(folder)["status"] == "interrupted"
@@ -478,16 +479,16 @@ def test_results_are_of_the_best_weights_on_the_test_strings(
 ) -> None:
     seen: list[tuple[dict[str, torch.Tensor], str]] = []
 
-    def spy(model: Any, task: Any, settings: Any, length: int) -> LengthScore:
+    def spy(model: Any, task: Any, settings: Any, stop: Any) -> list[LengthScore]:
         seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, settings.split))
-        return evaluate_length(model, task, settings, length)
+        return evaluate(model, task, settings, stop)
 
-    monkeypatch.setattr(session, "evaluate_length", spy)
+    monkeypatch.setattr(session, "evaluate", spy)
     folder = tmp_path / "run"
     assert train(folder, "train.learning_rate=3.0", "train.warmup_steps=24", "train.validate_every=1") == 0
-    assert len(seen) == 4
+    assert len(seen) == 1
     evaluated = seen[0][0]
-    assert {split for _, split in seen} == {"test"}
+    assert seen[0][1] == "test"
     assert summary(folder)["best_step"] < 24
     best, last = weights(folder, "best"), weights(folder, "last")
     assert all(torch.equal(evaluated[name], best[name]) for name in best)

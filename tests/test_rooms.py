@@ -32,6 +32,7 @@ LEVELS = {
     "models": 5,
     "decode": 4,
     "evaluate": 5,
+    "by_length": 5.5,
     "alignment": 5,
     "peers": 6,
     "probes": 6,
@@ -87,7 +88,7 @@ def room(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-def level(name: str) -> int:
+def level(name: str) -> float:
     return LEVELS[name] if name in LEVELS else LEVELS[name.split(".", maxsplit=1)[0]]
 
 

@@ -39,7 +39,7 @@ CLOSED: dict[str, Any] = {
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
 
 EARLIER: dict[str, dict[str, Any]] = {
-    "evaluate": {"split": "test"},
+    "evaluate": {"split": "test", "symbols": None, "exact_only": False},
     "board": {"alignment_every": 0, "snapshots_every": 0},
 }
 EARLIER_MODELS: dict[str, dict[str, Any]] = {"lookback.models.transformer.Transformer": {"log_length": False}}

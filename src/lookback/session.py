@@ -4,16 +4,18 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
+from lookback.by_length import LengthScore, beyond, evaluate, few
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config, digest, upgraded
 from lookback.data import Batch, fingerprint, places, train_batch
-from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
+from lookback.evaluate import Validation, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
@@ -24,6 +26,14 @@ from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
 VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
+BY_LENGTH = {  # entry of summary.json -> attribute of LengthScore
+    "exact_match": "exact_match",
+    "token_accuracy": "token_accuracy",
+    "teacher_forced_token_accuracy": "teacher_forced",
+    "strings": "strings",
+    "cut_off": "cut_off",
+    "decoding_tokens_per_second": "tokens_per_second",
+}
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -95,14 +105,13 @@ class Run:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
         checkpoint.load_weights(self.model, checkpoint.load(path)["model"], path)
-        scores = []
-        for length in self.config.evaluate.lengths:
-            scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
-            if stop():
-                return None
-        for row in scores:
+        scores = evaluate(self.model, self.task, self.config.evaluate, stop)
+        if stop():
+            return None
+        for row in (scores[number] for number in few(range(len(scores)))):
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
-            board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
+            measured = {f"length/{row.length}/{name}": v for name, v in values.items() if v is not None}
+            board.scalars(self.trainer.step, measured)
         self.summarise("finished", scores=scores)  # first of all: nothing below may cost the results
         finding = Finding({}, None, None)
         with self._watching():
@@ -111,9 +120,7 @@ class Run:
         with self._watching():
             self.observer.leave(self.trainer.step, self.model, board, finding.head)
         with self._watching():
-            wrong, strings = failures.gallery(scores), {row.length: row.strings for row in scores}
-            board.failures(self.trainer.step, failures.markdown(wrong, strings, failures.EXAMPLES))
-            failures.save(self.folder / "failures", wrong, strings)
+            board.failures(self.trainer.step, failures.leave(self.folder / "failures", scores))
         board.flush()
         return scores, finding
 
@@ -127,7 +134,7 @@ class Run:
     ) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
-        loaded, evaluated = self.config, self.config.evaluate
+        loaded = self.config
         summary = {
             "status": status,
             "reason": reason,
@@ -142,16 +149,12 @@ class Run:
             "train_seconds": self.trainer.seconds,
             "tokens_per_second": self.trainer.tokens / max(self.trainer.seconds, 1e-9),
             "peak_memory_mib": peak_memory_mib(),
-            "split": evaluated.split,
-            "exact_match": {str(row.length): row.exact_match for row in scores},
-            "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
-            "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
-            "strings": {str(row.length): row.strings for row in scores},
-            "cut_off": {str(row.length): row.cut_off for row in scores},
-            "decoding_tokens_per_second": {str(row.length): row.tokens_per_second for row in scores},
+            "split": loaded.evaluate.split,
+            "beyond": beyond(scores, loaded.data.max_length),
+            **{entry: _by_length(scores, name) for entry, name in BY_LENGTH.items()},
             "code_version": code_version(),
             "config_digest": digest(loaded.raw),
-            "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
+            "data_digest": self._data_digest,
             "changed": self.changed,
             **(finding or Finding({}, None, None)).summary(),
             "machine": {**machine(), "device": self.trainer.device.type},
@@ -159,6 +162,11 @@ class Run:
         }
         text = json.dumps(summary, indent=2) + "\n"
         checkpoint.write_whole(self.folder / "summary.json", text.encode())
+
+    @cached_property
+    def _data_digest(self) -> str:
+        loaded = self.config
+        return fingerprint(self.task, loaded.data, loaded.seed, loaded.evaluate.lengths, loaded.evaluate.split)
 
     def headline(self) -> str:
         """What is about to be trained."""
@@ -263,3 +271,9 @@ class Run:
         rule = "differs from that of the checkpoint; a run keeps its seed, task, model and data"
         if keys:
             raise ConfigError(Problem(key, rule, self.config.raw[key]) for key in keys)
+
+
+def _by_length(scores: list[LengthScore], name: str) -> dict[str, float]:
+    """One measure: length -> value, where it was measured."""
+    values = {str(row.length): getattr(row, name) for row in scores}
+    return {length: value for length, value in values.items() if value is not None}
