@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import TINY, train
-from lookback import checkpoint, command_line, config, experiment, run_folder, schema, session
+from lookback import checkpoint, command_line, config, experiment, look, run_folder, schema, session
 from lookback.board import Board
 from lookback.by_length import LengthScore, evaluate
 from lookback.decode import greedy
@@ -570,3 +570,54 @@ def test_a_run_begins_by_saying_what_is_trained_and_where(
     assert lines[0] == f"reverse: transformer, {count:,} parameters"
     assert lines[1] == "steps 1 to 3 of 64 strings, cpu, 1 threads"
     assert lines[2] == f"run folder   {tmp_path}/run"
+
+
+def test_a_run_that_measures_exact_match_alone_leaves_the_rest_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "evaluate.exact_only=true", "evaluate.symbols=40", "evaluate.lengths=[4,8,10]") == 0
+    found = summary(folder)
+    assert list(found["exact_match"]) == ["4", "8", "10"]
+    assert found["strings"] == {"4": 10, "8": 8, "10": 8}
+    assert found["token_accuracy"] == found["teacher_forced_token_accuracy"] == found["cut_off"] == {}
+    assert found["beyond"] == {"lengths": 1, "exact_match": found["exact_match"]["10"]}
+    assert min(found["decoding_tokens_per_second"].values()) > 0
+    shown = capsys.readouterr().out
+    assert "teacher" not in shown
+    assert "left at its first wrong symbol, number" in shown
+    assert "outputs are wrong. Each was left" in (folder / "failures" / "failures.md").read_text()
+    tags = [key for line in (folder / "metrics.jsonl").read_text().splitlines() for key in json.loads(line)]
+    assert [tag for tag in tags if tag.startswith("length/")] == [f"length/{n}/exact_match" for n in (4, 8, 10)]
+
+
+def test_of_many_lengths_all_are_in_the_summary_and_twelve_on_the_board(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "train.steps=3", "evaluate.lengths=${lengths:2,24}", "evaluate.strings=3") == 0
+    assert config.read(folder / "config.yaml")["evaluate"]["lengths"] == list(range(2, 25))
+    found = summary(folder)
+    assert list(found["exact_match"]) == [str(length) for length in range(2, 25)]
+    assert found["beyond"]["lengths"] == 24 - 8
+    tags = {key for line in (folder / "metrics.jsonl").read_text().splitlines() for key in json.loads(line)}
+    lengths = sorted(int(tag.split("/")[1]) for tag in tags if tag.startswith("length/") and "exact" in tag)
+    assert lengths == list(range(2, 25, 2))
+
+
+def test_a_task_with_a_mark_is_trained_evaluated_resumed_and_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "task=copy_or_reverse", "model/positions=two_ended", "train.steps=6") == 0
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=8"]) == 0
+    found = summary(folder)
+    assert (found["task"], found["steps"]) == ("copy_or_reverse", 8)
+    assert found["strings"] == {"1": 20, "4": 20, "8": 20, "10": 20}
+    failures = [json.loads(line) for line in (folder / "failures" / "failures.jsonl").read_text().splitlines()]
+    assert {len(one["source"]) - one["length"] for one in failures} == {1}
+    assert {len(one["wanted"]) - one["length"] for one in failures} == {0}
+    assert look.main([str(folder), "--source", "<abc", "--beside", ">abc"]) == 0
+    assert look.main([str(folder), "--ablate", "cross/layer1", "--strings", "3", "--lengths", "4"]) == 0
+    capsys.readouterr()
+    assert look.main([str(folder), "--source", "abc"]) == 2
+    message = "lookback: source must begin with its only mark, > or <, but is 'abc'\n"
+    assert capsys.readouterr().err == message

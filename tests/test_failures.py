@@ -388,6 +388,7 @@ def test_outputs_that_were_left_are_counted_and_not_sorted(tmp_path: Path) -> No
     assert text.startswith("10 of 16 outputs are wrong. Each was left at its first wrong token")
     assert (tmp_path / "failures.md").read_text() == text
     assert (tmp_path / "failures.jsonl").read_bytes() == b""
+    assert leave(tmp_path, [replace(left, exact_match=1.0)]) == "no wrong outputs in 8 decoded strings\n"
     whole = [score(3, pair("abc", "abd"))]
     assert leave(tmp_path, whole) == markdown(gallery(whole), {3: 7}, EXAMPLES)
 

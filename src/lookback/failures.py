@@ -185,9 +185,9 @@ def leave(folder: Path, scores: Sequence[LengthScore]) -> str:
         what failures.md holds.
     """
     strings = {row.length: row.strings for row in scores}
-    if not any(row.token_accuracy is None for row in scores):
-        return save(folder, gallery(scores), strings)
     wrong = sum(round(row.strings * (1 - row.exact_match)) for row in scores)
+    if not wrong or all(row.token_accuracy is not None for row in scores):
+        return save(folder, gallery(scores), strings)
     text = f"{wrong} of {sum(strings.values())} outputs are wrong. Each was left at its first wrong token "
     text += "(evaluate.exact\\_only), so they are not sorted.\n"
     write_whole(folder / "failures.jsonl", b"")

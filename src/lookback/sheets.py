@@ -146,7 +146,7 @@ def beyond(groups: Sequence[Group]) -> list[Sheet]:
     note = (
         f"mean over the tested lengths above {trained}, each counting alike; ± half of the 95 % interval over seeds"
     )
-    return [Sheet("Beyond training, decoded freely", ["model", "lengths", *have], rows, note)]
+    return [Sheet("Beyond training", ["model", "lengths", *have], rows, note)]
 
 
 def _range(group: Group, measure: str, form: str) -> str:
