@@ -311,6 +311,38 @@ def test_exact_only_leaves_outputs_at_their_first_wrong_token_and_measures_nothi
     assert row.example.verdict() == "left at its first wrong symbol, number 3"
 
 
+def test_the_right_past_is_given_only_to_rows_that_were_written_wrong() -> None:
+    model = Counter()
+    assert evaluate_length(model, Copy(alphabet_size=26), SETTINGS, 6).teacher_forced == 1.0
+    assert model.passes == 0
+    task, settings = Reverse(alphabet_size=2), replace(SETTINGS, strings=32)
+    row = evaluate_length(model, task, settings, 5)
+    assert model.passes == 1
+    sources = held_out(task, 5, 32, "test")
+    assert len(sources) == 32  # all there are
+    same = sum(int((source == source[::-1]).sum()) + 1 for source in sources)  # places, and EOS
+    assert row.teacher_forced == row.token_accuracy == same / (32 * 6)
+
+
+class Rowwise(Copier):
+    """Writes freely as `Copier` does, and with the right past the first half of each row's symbols wrong."""
+
+    def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
+        logits = super().decode(target, memory, maps)
+        logits[:, : target.shape[1] // 2] = torch.nn.functional.one_hot(torch.tensor(PAD), SYMBOLS).float()
+        return logits
+
+
+def test_each_row_s_forced_score_is_its_own() -> None:
+    task, model = Reverse(alphabet_size=2), Rowwise()
+    row = evaluate_length(model, task, replace(SETTINGS, strings=32), 5)
+    right = sum(np.array_equal(source, source[::-1]) for source in held_out(task, 5, 32, "test"))
+    assert right == 8  # palindromes of five: three free letters
+    late = sum(int((source == source[::-1])[3:].sum()) + 1 for source in held_out(task, 5, 32, "test"))
+    palindromes = right * 3  # places 4 and 5 and EOS of each are in `late`
+    assert row.teacher_forced == pytest.approx((right * 6 + late - palindromes) / (32 * 6))
+
+
 def test_exact_only_finds_the_exact_match_of_whole_decoding() -> None:
     task = Reverse(alphabet_size=2)  # copies of palindromes are right
     settings = replace(SETTINGS, lengths=[3, 5, 4, 14], strings=200)

@@ -124,17 +124,14 @@ def _rows(
     started = time.perf_counter()
     tokens = greedy(model, batch.source, batch.source_lengths, cap, wanted).tokens
     seconds = time.perf_counter() - started
-    free, decoded = score(tokens, labels), real
+    free, decoded, forced = score(tokens, labels), real, real
     ends = real + settings.extra_tokens  # of each row, whatever stands beside it
     if settings.exact_only:
-        forced = torch.zeros_like(real)
         wrong = F.pad(tokens, (0, max(0, labels.shape[1] - tokens.shape[1])))[:, : labels.shape[1]] != labels
         ends = torch.where(free.exact_match, real, wrong.int().argmax(dim=1) + 1)
         decoded = torch.minimum(real, ends)
-    else:
-        with evaluating(model):
-            logits = model(batch.source, batch.source_lengths, batch.decoder_input)
-        forced = score(logits.argmax(dim=-1), labels).hits
+    elif not bool(free.exact_match.all()):
+        forced = torch.where(free.exact_match, real, _forced_hits(model, batch, ~free.exact_match))
     columns = torch.arange(tokens.shape[1], device=tokens.device)
     ended = ((tokens == EOS) & (columns < ends[:, None])).any(dim=1)
     batch, tokens = batch.to(torch.device("cpu")), tokens.cpu()  # once, not for each row
@@ -147,6 +144,19 @@ def _rows(
             text = replace(text, left=not text.ended and len(text.wrote) == end)
         found.append(_Row(right, closed, count, hits, taught, made, made * share, text))
     return found
+
+
+def _forced_hits(model: Seq2Seq, batch: Batch, chosen: torch.Tensor) -> torch.Tensor:
+    """Right tokens of the chosen rows when the decoder is given the right past, and 0 for the others.
+
+    A row that was written right needs no such pass: what it read of its own was the right past.
+    """
+    part = Batch(batch.source[chosen], batch.source_lengths[chosen], batch.target[chosen])
+    with evaluating(model):
+        logits = model(part.source, part.source_lengths, part.decoder_input)
+    hits = torch.zeros_like(batch.source_lengths)
+    hits[chosen] = score(logits.argmax(dim=-1), part.labels).hits
+    return hits
 
 
 def _length_score(length: int, room: bool, rows: Sequence[_Row], exact_only: bool) -> LengthScore:
