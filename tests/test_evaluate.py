@@ -260,6 +260,19 @@ def test_batches_have_at_most_so_many_tokens_and_rows_and_every_string_once(
     found = batches(strings)
     assert [(part.start, part.stop) for part in found] == [(0, 4), (4, 8), (8, 9), (9, 10), (10, 11), (11, 12)]
     assert batches([]) == []
+    assert [(part.start, part.stop) for part in batches(strings, 3)] == [(0, 4), (4, 8), (8, 11), (11, 12)]
+
+
+def test_long_strings_are_decoded_eight_at_a_time_where_nothing_else_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lookback.by_length.CHUNK_TOKENS", 16)
+    counts = []
+    for exact_only in (True, False):
+        model = Sizes()
+        evaluate_length(model, Copy(alphabet_size=26), replace(SETTINGS, exact_only=exact_only), 6)
+        counts.append([shape[0] for shape in model.seen])
+    assert counts == [[8, 1], [2, 2, 2, 2, 1]]
 
 
 def test_many_lengths_of_few_strings_share_batches() -> None:

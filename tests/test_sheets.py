@@ -105,6 +105,12 @@ def test_what_was_learned_is_compared_with_the_baseline_seed_by_seed(groups: lis
     assert "looked at every 20 steps" in sheet.note
 
 
+def test_where_no_trained_length_was_tested_the_table_says_so(tmp_path: Path) -> None:
+    sheet = sheets.learned([Group("x", [run(tmp_path / "run", exact_match={9: 0.5})])], None)
+    assert sheet.title == "Exact match at the longest trained length (not tested), decoded freely"
+    assert by_name(sheet)["x"]["exact match"] == "-"
+
+
 def test_without_a_baseline_there_are_no_differences(groups: list[Group]) -> None:
     for table in (sheets.learned(groups, None), sheets.sheets(groups, "nobody")[1]):
         assert [row["difference"] for row in by_name(table).values()] == ["-", "-"]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from lookback.data import Batch, collate, has_room, held_out
 from lookback.decode import evaluating, greedy
-from lookback.evaluate import EvaluateSettings, Example, example
+from lookback.evaluate import LEAST_STRINGS, EvaluateSettings, Example, example
 from lookback.metrics import score
 from lookback.models.base import Seq2Seq
 from lookback.tasks.base import Ids, Task
@@ -81,7 +81,8 @@ def evaluate(
     strings = {length: strings_of(task, settings, length) for length in sorted(set(settings.lengths))}
     listed = [(length, source) for length, sources in strings.items() for source in sources]
     rows: dict[int, list[_Row]] = {length: [] for length in strings}
-    for part in batches([source for _, source in listed]):
+    least = LEAST_STRINGS if settings.exact_only else 1
+    for part in batches([source for _, source in listed], least):
         if stop():
             break
         lengths, sources = zip(*listed[part], strict=True)
@@ -103,15 +104,25 @@ def strings_of(task: Task, settings: EvaluateSettings, length: int) -> list[Ids]
     return held_out(task, length, settings.count(length), settings.split)
 
 
-def batches(sources: Sequence[Ids]) -> list[slice]:
-    """Cut a list, the shortest first, into batches: one row, or at most CHUNK_ROWS rows and CHUNK_TOKENS tokens."""
+def batches(sources: Sequence[Ids], least: int = 1) -> list[slice]:
+    """Cut a list, the shortest first, into batches of at most CHUNK_ROWS rows and CHUNK_TOKENS tokens.
+
+    Args:
+        sources: in the order of their lengths.
+        least: so many rows go together whatever they hold. A step of decoding takes little longer for some rows
+            than for one, and without a teacher-forced pass they take little memory.
+    """
     found, start = [], 0
     for end in range(1, len(sources) + 1):
         rows = end + 1 - start  # with one more
-        if end == len(sources) or rows > CHUNK_ROWS or rows * (len(sources[end]) + 2) > CHUNK_TOKENS:
+        if end == len(sources) or (rows > least and _full(rows, len(sources[end]) + 2)):
             found.append(slice(start, end))
             start = end
     return found
+
+
+def _full(rows: int, width: int) -> bool:
+    return rows > CHUNK_ROWS or rows * width > CHUNK_TOKENS
 
 
 def _rows(

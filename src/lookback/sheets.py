@@ -115,7 +115,8 @@ def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
     note = "mean ± half of the 95 % interval over seeds; difference: from the baseline, seed by seed\n"
     note += "all lengths: exact match on validation strings of all trained lengths, where it was best\n"
     note += f"99 %: of validation strings of the longest trained length, looked at every {every} steps"
-    return Sheet(f"Exact match at length {judged}, decoded freely", headings, rows, note)
+    where = f"at length {judged}" if judged != "None" else "at the longest trained length (not tested)"
+    return Sheet(f"Exact match {where}, decoded freely", headings, rows, note)
 
 
 def _difference(group: Group, base: Group | None) -> str:
