@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lookback import attention, masks
-from lookback.attention import MultiHeadAttention, View, attend
+from lookback.attention import MultiHeadAttention, attend
 from lookback.positions.addressed import Addressed, Gate
 from lookback.positions.none import NoPositions
 from lookback.positions.relative import Relative
+from lookback.view import View
 
 HEADS, WIDTH = 3, 12
 

@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lookback import lesson, masks
-from lookback.attention import Maps, MultiHeadAttention, View, attend, attend_fused
+from lookback import attention, lesson, masks
+from lookback.attention import SHORT, Maps, MultiHeadAttention, attend, attend_fused, attend_short
 from lookback.positions.base import Positions
+from lookback.view import View, hide
 
 BATCH, HEADS, QUERY, KEY, WIDTH = 2, 3, 5, 7, 4
 D_MODEL = HEADS * WIDTH
@@ -641,9 +644,52 @@ def test_without_a_change_the_fused_kernel_runs_and_its_context_is_used_bit_for_
     layer.change = aimed
     assert not torch.allclose(look(layer, x, memory, case), expected)
     layer.change = None
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, torch.no_grad():
         patched.setattr("lookback.attention.attend", None)  # whoever calls it fails
         assert torch.equal(look(layer, x, memory, case), expected)
+
+
+@every_kind
+def test_short_rows_have_the_context_and_the_gradients_of_the_formula(kind: str) -> None:
+    case = make_case(kind)
+    found = []
+    for short in (True, False):
+        query, key, value = (part.clone().requires_grad_() for part in (case.query, case.key, case.value))
+        bias = None if case.bias is None else case.bias.clone().requires_grad_()
+        if short:
+            context = attend_short(query, key, value, hide(bias, case.mask).double())
+        else:
+            context = attend(query, key, value, case.mask, bias)[0]
+        if case.mask is not None:  # a query that may look nowhere is nobody's here
+            context = context * case.mask.any(dim=-1, keepdim=True)
+        (context**2).sum().backward()  # type: ignore[no-untyped-call]
+        found.append([context, query.grad, key.grad, value.grad, None if bias is None else bias.grad])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert_close(ours, theirs, 1e-12)
+
+
+@pytest.mark.parametrize(("keys", "short"), [(SHORT, True), (SHORT + 1, False)])
+def test_training_takes_the_products_for_short_rows_alone(
+    keys: int, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def spy(real: Callable[..., Tensor], *args: Any) -> Tensor:
+        called.append(real.__name__)
+        return real(*args)
+
+    for function in (attend_short, attend_fused):
+        monkeypatch.setattr(attention, function.__name__, partial(spy, function))
+    layer, x = make_layer(), torch.ones(BATCH, keys, D_MODEL, dtype=torch.float64)
+    index = torch.arange(keys)
+    positions = Positions(D_MODEL, HEADS)
+    layer(x, layer.keys_values(x, positions, index), View(positions, index, index))
+    assert called == ["attend_short" if short else "attend_fused"]
+    with torch.no_grad():
+        layer(x, layer.keys_values(x, positions, index), View(positions, index, index))
+    assert called[1:] == ["attend_fused"]
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["fused", "watched"])

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.container import BarContainer
 from matplotlib.image import imread
+from matplotlib.lines import Line2D
 
 from conftest import write_run
 from lookback import charts, results
@@ -57,8 +59,8 @@ def states(tmp_path: Path) -> list[Group]:
 
 def test_exact_match_by_length_is_a_line_and_a_band_a_model_over_the_trained_range(groups: list[Group]) -> None:
     axes = charts.exact_match_by_length(groups).axes[0]
-    assert [line.get_label() for line in axes.lines] == ["rnn", "luong", "transformer"]
-    first = axes.lines[0].get_xydata()
+    assert [line.get_label() for line in lines(axes)] == ["rnn", "luong", "transformer"]
+    first = lines(axes)[0].get_xydata()
     assert np.asarray(first).tolist() == [[1, 1.0], [4, 0.75], [8, 0.3125], [10, 0.0]]  # 0.25 and 0.375
     assert len(axes.collections) == 3
     heights = axes.collections[0].get_paths()[0].vertices
@@ -72,6 +74,77 @@ def test_exact_match_by_length_is_a_line_and_a_band_a_model_over_the_trained_ran
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["trained lengths", "rnn", "luong", "transformer"]
+
+
+def lines(axes: Axes) -> list[Line2D]:
+    """One a model: without the thin ones under dashes."""
+    return [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+
+
+def flat(folder: Path, name: str, scores: dict[int, float]) -> Group:
+    return Group(name, [results.read(write_run(folder / name, exact_match=scores))])
+
+
+def test_lengths_that_reach_far_stand_on_a_logarithmic_axis_with_plain_numbers(tmp_path: Path) -> None:
+    lengths = [20, 40, 100, 200, 500, 1000, 2000, 5000, 10000]
+    figure = charts.exact_match_by_length([flat(tmp_path, "far", dict.fromkeys(lengths, 1.0))])
+    charts.save(figure, tmp_path / "figure.png")
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["20", "100", "1,000", "10,000"]
+    assert [label.get_text() for label in axes.get_xticklabels(minor=True)] == []
+    low, high = axes.get_xlim()
+    assert 1 < low < 20  # some of the trained range, 1 to 8, could not be seen otherwise
+    assert high > 10000
+
+
+@pytest.mark.parametrize(("lengths", "scale"), [((41, 820), "linear"), ((41, 821), "log"), ((7,), "linear")])
+def test_the_axis_is_logarithmic_beyond_twenty_times(tmp_path: Path, lengths: tuple[int, ...], scale: str) -> None:
+    figure = charts.exact_match_by_length([flat(tmp_path, "far", dict.fromkeys(lengths, 1.0))])
+    assert figure.axes[0].get_xscale() == scale
+
+
+def test_lines_lie_together_where_two_neighbours_are_the_same() -> None:
+    flat, falling, low, crossing = (
+        {1: 1.0, 2: 1.0, 3: 1.0},
+        {1: 1.0, 2: 0.995, 3: 0.0},
+        {1: 0.0, 2: 0.0},
+        {1: 0.5, 2: 1.0},
+    )
+    assert charts.coinciding([flat, low, falling, crossing]) == [(0, 2), (0, 1), (1, 2), (0, 1)]
+    assert charts.coinciding([flat, {1: 1.0, 3: 1.0}, falling]) == [(0, 3), (1, 3), (2, 3)]
+    assert charts.coinciding([flat, {1: 1.0, 2: 0.98, 3: 1.0}]) == [(0, 1), (0, 1)]
+
+
+def test_each_of_three_lines_on_one_another_has_a_third_of_the_way_and_of_the_marks(tmp_path: Path) -> None:
+    scores = dict.fromkeys([1, 4, 8, 10, 12], 1.0)
+    groups = [flat(tmp_path, name, scores) for name in ("a", "b", "c")]
+    axes = charts.exact_match_by_length([*groups, flat(tmp_path, "d", {1: 0.5, 4: 0.25})]).axes[0]
+    patterns = [line._dash_pattern for line in lines(axes)]  # type: ignore[attr-defined]
+    dashes = [pattern[1] for pattern in patterns[:3]]
+    assert dashes[0] is not None
+    assert dashes[0] == dashes[1] == dashes[2]
+    assert dashes[0][1] == pytest.approx(2 * dashes[0][0])
+    starts = {round(-pattern[0] / dashes[0][0]) % 3 for pattern in patterns[:3]}
+    assert starts == {0, 1, 2}
+    assert [line.get_markevery() for line in lines(axes)] == [[0, 3], [1, 4], [2], [0, 1]]
+    assert lines(axes)[3].get_linestyle() == "-"
+
+
+def test_many_names_stand_beside_the_lines_and_many_lengths_have_no_marks(tmp_path: Path) -> None:
+    scores = {length: 1 / length for length in range(41, 91)}
+    groups = [flat(tmp_path, f"model{number}", scores) for number in range(14)]
+    figure = charts.exact_match_by_length(groups)
+    charts.save(figure, tmp_path / "figure.png")
+    axes = figure.axes[0]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == 1 + 14
+    frame, whole = legend.get_window_extent(), figure.bbox
+    assert frame.x0 > axes.get_window_extent().x1
+    assert (frame.x1 < whole.x1, frame.y0 > whole.y0) == (True, True)
+    assert [line.get_markevery() for line in lines(axes)] == [[]] * 14
+    assert len({to_rgba(line.get_color()) for line in lines(axes)}) == 14
 
 
 def test_a_band_is_as_wide_as_its_interval(tmp_path: Path) -> None:
@@ -113,7 +186,7 @@ def test_speed_is_a_bar_a_model_in_three_panels(groups: list[Group]) -> None:
 
 def test_a_model_has_one_colour_in_every_figure(groups: list[Group]) -> None:
     curves = charts.learning_curves(groups).axes[0].lines
-    by_length = charts.exact_match_by_length(groups).axes[0].lines
+    by_length = lines(charts.exact_match_by_length(groups).axes[0])
     bars = [bar for bar in charts.speed(groups).axes[0].containers if isinstance(bar, BarContainer)]
     for number, line in enumerate([0, 2, 4]):
         wanted = to_rgba(charts.colour(number))

@@ -72,6 +72,8 @@ def test_the_shipped_configuration_is_built_as_written(composed: dict[str, Any])
         ({"model__positions__bose": 1.0}, "the nearest is model.positions.base"),
         ({"model__positions": 7}, "model.positions = 7: must be a group of settings with a _target_"),
         ({"model__positions": ...}, "model.positions: must be a group of settings with a _target_"),
+        ({"evaluate__symbols": 0}, "evaluate.symbols = 0: must be greater than 0"),
+        ({"evaluate__exact_only": "yes"}, "evaluate.exact_only = yes: must be true or false"),
         ({"evaluate__lengths": []}, "evaluate.lengths = []: must be a list of at least 1 item"),
         ({"evaluate__lengths": [3, "x"]}, "evaluate.lengths.1 = x: must be a whole number"),
         (
@@ -135,6 +137,33 @@ def test_lengths_that_learned_positions_do_not_reach_are_named() -> None:
         "evaluate.lengths = 21: must not be above 20: model.positions.max_length is 22, "
         "and BOS and EOS take two places"
     ]
+
+
+@pytest.mark.parametrize(("task", "most", "needed"), [("duplicate", 10, 23), ("copy_or_reverse", 19, 23)])
+def test_places_are_counted_in_sources_and_targets_as_the_task_makes_them(
+    task: str, most: int, needed: int
+) -> None:
+    common = ["model/positions=learned", "model.positions.max_length=22", "board.probe_lengths=[3]"]
+    raw = launcher.compose("train", [*common, f"task={task}", "data.max_length=5"])
+    assert config.check(changed(raw, evaluate__lengths=[5, most])) == []
+    problems = config.check(changed(raw, evaluate__lengths=[5, most + 1]))
+    assert [str(problem) for problem in problems] == [
+        f"evaluate.lengths = {most + 1}: model.positions.max_length is 22, "
+        f"and strings of this length need {needed} in this task"
+    ]
+
+
+def test_a_configuration_from_before_a_setting_is_read_as_things_were(
+    composed: dict[str, Any], tmp_path: Path
+) -> None:
+    config.build(composed).save(tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    lines = [line for line in text.splitlines() if line.strip() not in ("symbols: null", "exact_only: false")]
+    assert len(lines) == len(text.splitlines()) - 2
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    found = config.read(tmp_path / "config.yaml")
+    assert found == composed
+    assert (found["evaluate"]["symbols"], found["evaluate"]["exact_only"]) == (None, False)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")

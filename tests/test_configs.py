@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from lookback import comparison, config, launcher, session
 from lookback.attention import Maps
-from lookback.data import train_batch
+from lookback.data import places, train_batch
+from lookback.groups import flat
 from lookback.train import Trainer
 
 GROUPS = ("task", "model", "model/positions")
@@ -40,9 +42,9 @@ def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice
     task, model = session.build(built)
     length = 5
     source = task.sample(np.random.default_rng(0), length)
-    assert len(source) == length
     ids = torch.tensor([[1, *source.tolist(), 2]])
-    logits = model(ids, torch.tensor([length + 2]), torch.tensor([[1, 4, 5]]))
+    assert ids.shape[1] == places(task, length)[0]
+    logits = model(ids, torch.tensor([ids.shape[1]]), torch.tensor([[1, 4, 5]]))
     assert logits.shape == (1, 3, len(task.target_vocabulary))
     logits.sum().backward()
     used = [name for name, weights in model.named_parameters() if weights.grad is None]
@@ -68,8 +70,52 @@ def test_every_experiment_is_valid_with_every_model(name: str, model: str) -> No
 def test_every_experiment_for_comparing_is_a_sound_plan(name: str) -> None:
     typed = launcher.Typed("compare", (f"experiment={name}",))
     plan = comparison.plan(typed.compose(), typed)
-    assert len(plan.entries) >= 3
+    assert len(plan.entries) >= 2
     assert plan.settings.seeds
+
+
+def planned(name: str) -> dict[str, dict[str, Any]]:
+    """Entry of an experiment -> its configuration, flat."""
+    typed = launcher.Typed("compare", (f"experiment={name}",))
+    return {entry.name: flat(entry.raw) for entry in comparison.plan(typed.compose(), typed).entries}
+
+
+@pytest.mark.parametrize("name", ["far", "far_both", "far_ablations", "far_encodings"])
+def test_what_reaches_far_is_trained_on_20_and_tested_on_10000_by_exact_match_alone(name: str) -> None:
+    for raw in planned(name).values():
+        assert (raw["data.max_length"], raw["evaluate.lengths"][0], raw["evaluate.lengths"][-1]) == (20, 20, 10_000)
+        assert (raw["evaluate.exact_only"], raw["evaluate.symbols"], raw["evaluate.strings"]) == (True, 20_000, 200)
+
+
+def test_each_ablation_differs_from_all_parts_in_what_its_name_says() -> None:
+    entries = planned("far_ablations")
+    whole = entries.pop("all_parts")
+    assert whole == planned("far")["reverse"]
+    changes = {name: {key for key in raw if raw[key] != whole[key]} for name, raw in entries.items()}
+    gain, clip = "model.positions.gain", "model.positions.clip"
+    assert changes == {
+        "no_log_length": {"model.log_length"},
+        "gain_1": {gain},
+        "clip_16": {clip},
+        "gain_1_clip_16": {gain, clip},
+        "from_start_only": {"model.positions.addresses"},
+        "post_norm": {"model.norm"},
+    }
+
+
+def test_every_encoding_is_compared_and_nothing_else_differs_but_steps() -> None:
+    entries = planned("far_encodings")
+    assert sorted(entries) == choices("model/positions")
+    differing = {key for raw in entries.values() for key in raw if raw[key] != entries["sinusoidal"].get(key)}
+    assert {key for key in differing if not key.startswith("model.positions.")} == {"train.steps"}
+
+
+def test_the_string_tasks_are_tested_on_each_length_from_41_to_500() -> None:
+    for raw in planned("chomsky").values():
+        lengths = [length for length in raw["evaluate.lengths"] if length > raw["data.max_length"]]
+        assert lengths == list(range(41, 501))
+        assert not raw["evaluate.exact_only"]
+        assert raw["task.alphabet_size"] == (5 if raw["task._target_"].endswith(".Sort") else 2)
 
 
 @pytest.mark.parametrize("choice", choices("tuned"))

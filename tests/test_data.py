@@ -13,11 +13,14 @@ from lookback.data import (
     fingerprint,
     has_room,
     held_out,
+    places,
     split_of,
     train_batch,
 )
 from lookback.tasks.base import Ids
 from lookback.tasks.copy import Copy
+from lookback.tasks.copy_or_reverse import CopyOrReverse
+from lookback.tasks.duplicate import Duplicate
 from lookback.tasks.reverse import Reverse
 from lookback.tokens import BOS, EOS, FIRST_SYMBOL, PAD
 
@@ -156,3 +159,19 @@ def test_a_fingerprint_knows_training_strings_test_strings_and_their_answers() -
         ),
     ]
     assert len(set(found)) == len(found)
+
+
+def test_places_count_marks_and_what_a_task_adds() -> None:
+    assert places(Reverse(alphabet_size=5), 7) == (2 + 7, 7 + 1)
+    assert places(Duplicate(alphabet_size=5), 7) == (2 + 7, 2 * 7 + 1)
+    assert places(CopyOrReverse(alphabet_size=5), 7) == (2 + 1 + 7, 7 + 1)
+
+
+def test_a_task_with_two_vocabularies_fills_batches_with_sources_that_are_longer_than_their_length() -> None:
+    task = CopyOrReverse(alphabet_size=26)
+    batch = train_batch(task, SETTINGS, seed=3, step=11)
+    for source, count, target in zip(batch.source, batch.source_lengths.tolist(), batch.target, strict=True):
+        assert source[0] == BOS
+        assert int(source[1]) in task.marks.tolist()
+        assert source[count - 1] == EOS
+        assert target.tolist().index(EOS) == count - 2  # all but the mark

@@ -17,10 +17,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from conftest import TINY, train
-from lookback import album, checkpoint, command_line, config, experiment, run_folder, schema, session
+from lookback import album, checkpoint, command_line, config, experiment, look, run_folder, schema, session
 from lookback.board import Board
+from lookback.by_length import LengthScore, evaluate
 from lookback.decode import greedy
-from lookback.evaluate import LengthScore, Validation, evaluate_length, validation_batch
+from lookback.evaluate import Validation, validation_batch
 from lookback.train import Trainer
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "train.py"
@@ -551,12 +552,12 @@ def test_ctrl_c_during_the_final_evaluation_stops_and_can_be_resumed(
 ) -> None:
     folder = tmp_path / "run"
 
-    def stopped(*arguments: Any) -> LengthScore:
+    def stopped(*arguments: Any) -> list[LengthScore]:
         os.kill(os.getpid(), signal.SIGINT)
-        return evaluate_length(*arguments)
+        return evaluate(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "evaluate_length", stopped)
+        patch.setattr(session, "evaluate", stopped)
         assert train(folder) == 130
     assert f"resume={folder}" in capsys.readouterr().out
     assert summary(folder)["status"] == "interrupted"
@@ -595,16 +596,16 @@ def test_results_are_of_the_best_weights_on_the_test_strings(
 ) -> None:
     seen: list[tuple[dict[str, torch.Tensor], str]] = []
 
-    def spy(model: Any, task: Any, settings: Any, length: int) -> LengthScore:
+    def spy(model: Any, task: Any, settings: Any, stop: Any) -> list[LengthScore]:
         seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, settings.split))
-        return evaluate_length(model, task, settings, length)
+        return evaluate(model, task, settings, stop)
 
-    monkeypatch.setattr(session, "evaluate_length", spy)
+    monkeypatch.setattr(session, "evaluate", spy)
     folder = tmp_path / "run"
     assert train(folder, "train.learning_rate=3.0", "train.warmup_steps=24", "train.validate_every=1") == 0
-    assert len(seen) == 4
+    assert len(seen) == 1
     evaluated = seen[0][0]
-    assert {split for _, split in seen} == {"test"}
+    assert seen[0][1] == "test"
     assert summary(folder)["best_step"] < 24
     best, last = weights(folder, "best"), weights(folder, "last")
     assert all(torch.equal(evaluated[name], best[name]) for name in best)
@@ -686,3 +687,54 @@ def test_a_run_begins_by_saying_what_is_trained_and_where(
     assert lines[0] == f"reverse: transformer, {count:,} parameters"
     assert lines[1] == "steps 1 to 3 of 64 strings, cpu, 1 threads"
     assert lines[2] == f"run folder   {tmp_path}/run"
+
+
+def test_a_run_that_measures_exact_match_alone_leaves_the_rest_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "evaluate.exact_only=true", "evaluate.symbols=40", "evaluate.lengths=[4,8,10]") == 0
+    found = summary(folder)
+    assert list(found["exact_match"]) == ["4", "8", "10"]
+    assert found["strings"] == {"4": 10, "8": 8, "10": 8}
+    assert found["token_accuracy"] == found["teacher_forced_token_accuracy"] == found["cut_off"] == {}
+    assert found["beyond"] == {"lengths": 1, "exact_match": found["exact_match"]["10"]}
+    assert min(found["decoding_tokens_per_second"].values()) > 0
+    shown = capsys.readouterr().out
+    assert "teacher" not in shown
+    assert "left at its first wrong symbol, number" in shown
+    assert "outputs are wrong. Each was left" in (folder / "failures" / "failures.md").read_text()
+    tags = [key for line in (folder / "metrics.jsonl").read_text().splitlines() for key in json.loads(line)]
+    assert [tag for tag in tags if tag.startswith("length/")] == [f"length/{n}/exact_match" for n in (4, 8, 10)]
+
+
+def test_of_many_lengths_all_are_in_the_summary_and_twelve_on_the_board(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "train.steps=3", "evaluate.lengths=${lengths:2,24}", "evaluate.strings=3") == 0
+    assert config.read(folder / "config.yaml")["evaluate"]["lengths"] == list(range(2, 25))
+    found = summary(folder)
+    assert list(found["exact_match"]) == [str(length) for length in range(2, 25)]
+    assert found["beyond"]["lengths"] == 24 - 8
+    tags = {key for line in (folder / "metrics.jsonl").read_text().splitlines() for key in json.loads(line)}
+    lengths = sorted(int(tag.split("/")[1]) for tag in tags if tag.startswith("length/") and "exact" in tag)
+    assert lengths == list(range(2, 25, 2))
+
+
+def test_a_task_with_a_mark_is_trained_evaluated_resumed_and_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, "task=copy_or_reverse", "model/positions=two_ended", "train.steps=6") == 0
+    assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=8"]) == 0
+    found = summary(folder)
+    assert (found["task"], found["steps"]) == ("copy_or_reverse", 8)
+    assert found["strings"] == {"1": 20, "4": 20, "8": 20, "10": 20}
+    failures = [json.loads(line) for line in (folder / "failures" / "failures.jsonl").read_text().splitlines()]
+    assert {len(one["source"]) - one["length"] for one in failures} == {1}
+    assert {len(one["wanted"]) - one["length"] for one in failures} == {0}
+    assert look.main([str(folder), "--source", "<abc", "--beside", ">abc"]) == 0
+    assert look.main([str(folder), "--ablate", "cross/layer1", "--strings", "3", "--lengths", "4"]) == 0
+    capsys.readouterr()
+    assert look.main([str(folder), "--source", "abc"]) == 2
+    message = "lookback: source must begin with its only mark, > or <, but is 'abc'\n"
+    assert capsys.readouterr().err == message

@@ -14,8 +14,21 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from lookback.evaluate import Example, LengthScore
-from lookback.failures import AROUND, EXAMPLES, KINDS, LONGEST, Failure, cell, classify, gallery, markdown, save
+from lookback.by_length import LengthScore
+from lookback.evaluate import Example
+from lookback.failures import (
+    AROUND,
+    EXAMPLES,
+    KINDS,
+    LONGEST,
+    Failure,
+    cell,
+    classify,
+    gallery,
+    leave,
+    markdown,
+    save,
+)
 
 
 def pair(wanted: Iterable[str], wrote: Iterable[str], *, ended: bool = True) -> Example:
@@ -212,6 +225,12 @@ def test_the_gallery_is_sorted_by_kind_then_length_then_as_decoded() -> None:
     assert [failure.example for failure in found] == [early, swapped, again, one, long]
 
 
+def test_a_failure_has_the_length_that_was_evaluated_even_if_its_source_has_a_mark_on_top() -> None:
+    found = gallery([score(3, Example(list("<abc"), list("cba"), list("cbb"), True))])
+    assert [failure.length for failure in found] == [3]
+    assert rows(markdown(found, {3: 7}, 0))[1][:3] == ["3", "7", "1"]
+
+
 def test_an_output_that_only_reads_right_is_not_in_the_gallery() -> None:
     assert gallery([score(3, pair("abc", "abc"))]) == []
 
@@ -352,6 +371,26 @@ def test_the_files_hold_all_failures_and_nothing_is_lost(tmp_path: Path) -> None
     }
     assert (tmp_path / "failures" / "failures.md").read_text(encoding="utf-8") == text
     assert text == markdown(failures, {3: 13}, EXAMPLES)
+
+
+def test_of_many_lengths_twelve_have_a_line_and_the_last_line_counts_all() -> None:
+    failures = gallery([score(length, pair("abc", "abd")) for length in range(1, 31)])
+    text = markdown(failures, dict.fromkeys(range(1, 31), 7), 0)
+    assert [row[0] for row in rows(text)[1:13]][:: 12 - 1] == ["1", "30"]
+    assert rows(text)[13][:3] == ["all", "210", "30"]
+    assert "12 of 30 lengths are shown; all are counted in the last line." in text
+
+
+def test_outputs_that_were_left_are_counted_and_not_sorted(tmp_path: Path) -> None:
+    save(tmp_path, gallery([score(3, pair("abc", "abd"))]), {3: 13})
+    left = replace(score(3), strings=8, exact_match=0.25, token_accuracy=None)
+    text = leave(tmp_path, [left, replace(left, length=5, exact_match=0.5)])
+    assert text.startswith("10 of 16 outputs are wrong. Each was left at its first wrong token")
+    assert (tmp_path / "failures.md").read_text() == text
+    assert (tmp_path / "failures.jsonl").read_bytes() == b""
+    assert leave(tmp_path, [replace(left, exact_match=1.0)]) == "no wrong outputs in 8 decoded strings\n"
+    whole = [score(3, pair("abc", "abd"))]
+    assert leave(tmp_path, whole) == markdown(gallery(whole), {3: 7}, EXAMPLES)
 
 
 def test_old_results_do_not_stay_when_nothing_is_wrong_any_more(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lookback import evaluate as evaluation
-from lookback import interventions
+from lookback import by_length
 from lookback.alignment import NOWHERE
 from lookback.attention import AttentionLayer, Change, Maps, MultiHeadAttention
+from lookback.by_length import evaluate_length
 from lookback.data import held_out
-from lookback.evaluate import EvaluateSettings, evaluate_length
+from lookback.evaluate import EvaluateSettings
 from lookback.interventions import (
     MEANING,
     Force,
@@ -382,7 +382,9 @@ def test_a_place_that_is_not_there_is_refused() -> None:
 
 # ------------------------------------------------------------------------------------------ the intervention
 
-SETTINGS = EvaluateSettings(lengths=[3, 6], strings=23, extra_tokens=4, split="test")
+SETTINGS = EvaluateSettings(
+    lengths=[3, 6], strings=23, symbols=None, extra_tokens=4, exact_only=False, split="test"
+)
 
 
 class Pointer(AttentionLayer):
@@ -441,8 +443,7 @@ def even(length: int) -> float:
 @pytest.fixture(params=[16_384, 40], ids=["one batch", "several batches"])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """23 strings of length 6 are then decoded at once, or in batches of 5 and a rest of 3."""
-    monkeypatch.setattr(interventions, "CHUNK_TOKENS", request.param)
-    monkeypatch.setattr(evaluation, "CHUNK_TOKENS", request.param)
+    monkeypatch.setattr(by_length, "CHUNK_TOKENS", request.param)
 
 
 @pytest.mark.usefixtures("chunk")

@@ -127,3 +127,26 @@ def test_typed_overrides_come_before_those_that_are_added() -> None:
     assert (found["seed"], found["train"]["steps"]) == (2, 7)
     assert "resume" not in found
     assert "hydra" not in found
+
+
+def test_a_span_of_lengths_is_written_short_and_composed_as_numbers() -> None:
+    raw = launcher.compose("train", ["evaluate.lengths=${lengths:41,44}"])
+    assert raw["evaluate"]["lengths"] == [41, 42, 43, 44]
+    assert launcher.between(7, 7) == [7]
+
+
+@pytest.mark.parametrize("span", ["44,41", "41", "a,44", "1.5,3", "1,2,3"])
+def test_a_span_that_is_none_is_refused_in_one_line(span: str, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["experiment=smoke", f"evaluate.lengths=${{lengths:{span}}}"]
+    assert command_line.launch(lambda *_: 0, "train", typed) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("lookback: command line: ")
+    if "," in span and span.count(",") == 1:
+        assert "lengths must be two whole numbers, the lower one first, but are" in line
+
+
+def test_a_span_reaches_the_jobs_of_a_sweep_as_numbers(tmp_path: Path) -> None:
+    record = Recorder()
+    typed = Typed("train", (BASIC, "evaluate.lengths=${lengths:2,4}"))
+    run_jobs(typed, tmp_path, [Job("a", ("seed=3",)), Job("b", ("evaluate.lengths=${lengths:5,6}",))], record)
+    assert [raw["evaluate"]["lengths"] for raw, _ in record.calls] == [[2, 3, 4], [5, 6]]

@@ -30,7 +30,9 @@ from test_subjects import flat, pointing, scripted
 from test_transformer import transformer
 
 COPY = Copy(alphabet_size=26)
-SETTINGS = EvaluateSettings(lengths=[6, 3], strings=23, extra_tokens=4, split="validation")
+SETTINGS = EvaluateSettings(
+    lengths=[6, 3], strings=23, symbols=None, extra_tokens=4, exact_only=False, split="validation"
+)
 
 
 def console(width: int = 100, *, colours: bool = False) -> tuple[Console, io.StringIO]:

@@ -20,6 +20,7 @@ LEVELS = {
     "machine": 0,
     "stop": 0,
     "positions.base": 1,
+    "view": 1.5,
     "attention": 2,
     "positions": 2,
     "tasks.base": 1,
@@ -34,6 +35,7 @@ LEVELS = {
     "models": 5,
     "decode": 4,
     "evaluate": 5,
+    "by_length": 5.5,
     "alignment": 5,
     "peers": 6,
     "peers_rnn": 7,
@@ -99,7 +101,7 @@ def room(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-def level(name: str) -> int:
+def level(name: str) -> float:
     return LEVELS[name] if name in LEVELS else LEVELS[name.split(".", maxsplit=1)[0]]
 
 

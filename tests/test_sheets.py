@@ -105,6 +105,12 @@ def test_what_was_learned_is_compared_with_the_baseline_seed_by_seed(groups: lis
     assert "looked at every 20 steps" in sheet.note
 
 
+def test_where_no_trained_length_was_tested_the_table_says_so(tmp_path: Path) -> None:
+    sheet = sheets.learned([Group("x", [run(tmp_path / "run", exact_match={9: 0.5})])], None)
+    assert sheet.title == "Exact match at the longest trained length (not tested), decoded freely"
+    assert by_name(sheet)["x"]["exact match"] == "-"
+
+
 def test_without_a_baseline_there_are_no_differences(groups: list[Group]) -> None:
     for table in (sheets.learned(groups, None), sheets.sheets(groups, "nobody")[1]):
         assert [row["difference"] for row in by_name(table).values()] == ["-", "-"]
@@ -138,6 +144,101 @@ def test_scores_stand_by_length_and_lengths_beyond_training_are_marked(groups: l
     assert exact.title.startswith("Exact match")
     assert tokens.title.startswith("Token accuracy")
     assert "8 symbols" in exact.note
+
+
+UNMEASURED: dict[str, dict[str, float]] = {"token_accuracy": {}, "cut_off": {}}
+
+
+def test_beyond_training_is_a_table_of_means_over_seeds(tmp_path: Path) -> None:
+    values = [
+        ("rnn", 3, {"lengths": 9, "exact_match": 0.25, "token_accuracy": 0.5}),
+        ("rnn", 5, {"lengths": 9, "exact_match": 0.26, "token_accuracy": 0.5}),
+        ("transformer", 3, {"lengths": 7, "exact_match": 1.0}),
+        ("old", 3, None),
+    ]
+    groups, _ = grouped(
+        [
+            results.read(write_run(tmp_path / f"{at}", seed=seed, beyond=found), name)
+            for at, (name, seed, found) in enumerate(values)
+        ]
+    )
+    [sheet] = sheets.beyond(groups)
+    assert sheet.headings == ["model", "lengths", "exact match", "token accuracy"]
+    assert sheet.rows == [
+        ["rnn", "9", "0.255±.064", "0.500±.000"],
+        ["transformer", "7", "1.000", "-"],
+        ["old", "-", "-", "-"],
+    ]
+    assert "above 8, each counting alike" in sheet.note
+    assert sheets.beyond(groups[1:2])[0].headings == ["model", "lengths", "exact match"]
+    assert sheets.beyond(groups[2:]) == []
+    assert [table.title.split()[0] for table in sheets.sheets(groups, "rnn")] == [
+        "Models",
+        "Exact",
+        "Beyond",
+        "Exact",
+        "Token",
+        "Cost",
+    ]
+
+
+def test_of_many_lengths_twelve_have_a_column_and_the_note_says_so(tmp_path: Path) -> None:
+    scores = {length: length / 100 for length in range(1, 31)}
+    exact, tokens = sheets.by_length([Group("x", [run(tmp_path / "run", exact_match=scores)])])
+    assert len(exact.headings) == len(tokens.headings) == 1 + 12
+    assert (exact.headings[1], exact.headings[-1]) == ("1", "30*")
+    assert (exact.rows[0][1], exact.rows[0][-1]) == ("0.01", "0.30")
+    assert exact.note.endswith("\n12 of 30 lengths; all are in results.csv")
+
+
+def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
+    [exact] = sheets.by_length([Group("x", [run(tmp_path / "run", **UNMEASURED)])])
+    assert exact.title.startswith("Exact match")
+    assert "lengths;" not in exact.note
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[Group]:
+    """Three tasks: two of one kind with other alphabets, and another kind; two models of the first."""
+    made = [
+        ("copy", ["task=copy"]),
+        ("deep", ["task=copy", "model.num_layers=3"]),
+        ("few", ["task=copy", "task.alphabet_size=2"]),
+        ("back", ["task=reverse"]),
+    ]
+    return [
+        Group(name, [run(tmp_path / name, *overrides, exact_match={8: score}, data_digest=digest)])
+        for (name, overrides), score, digest in zip(
+            made, (0.25, 0.75, 0.5, 1.0), ("one", "one", "two", "three"), strict=True
+        )
+    ]
+
+
+def test_where_tasks_differ_the_table_of_models_says_each(tasks: list[Group], groups: list[Group]) -> None:
+    rows = by_name(sheets.models(tasks))
+    assert {name: row["task"] for name, row in rows.items()} == {
+        "copy": "copy alphabet_size=26",
+        "deep": "copy alphabet_size=26",
+        "few": "copy alphabet_size=2",
+        "back": "reverse alphabet_size=26",
+    }
+    assert [row["task"] for row in by_name(sheets.models([tasks[0], tasks[3]])).values()] == ["copy", "reverse"]
+    assert "task" not in sheets.models(groups).headings
+
+
+def test_a_difference_is_told_only_where_the_task_is_the_baseline_s(tasks: list[Group]) -> None:
+    rows = by_name(sheets.learned(tasks, tasks[0]))
+    assert [row["difference"] for row in rows.values()] == ["baseline", "0.500", "other task", "other task"]
+
+
+def test_other_tasks_and_their_strings_need_no_note(tasks: list[Group]) -> None:
+    assert sheets.notes(tasks, [], {}) == ["DIFFERS: model.num_layers (copy: 2, deep: 3, few: 2, back: 2)"]
+    other = Group(
+        "deep", [replace(run_, summary={**run_.summary, "data_digest": "0ther"}) for run_ in tasks[1].results]
+    )
+    assert sheets.notes([tasks[0], other, tasks[3]], [], {})[1:] == [
+        "DIFFERS: runs of seed 0 did not see the same strings"
+    ]
 
 
 def test_costs_are_means_of_what_the_runs_say(tmp_path: Path) -> None:

@@ -41,7 +41,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "rnn": {"_target_": "lookback.models.rnn.Rnn", "source_order": "forward"} | RECURRENT,
     "rnn_luong": {"_target_": "lookback.models.rnn_luong.RnnLuong", "score": "dot"} | RECURRENT,
 }
-EVALUATE: dict[str, Any] = {"lengths": [3, 5], "strings": 11, "extra_tokens": 2, "split": "test"}
+EVALUATE: dict[str, Any] = {
+    "lengths": [3, 5],
+    "strings": 11,
+    "symbols": None,
+    "extra_tokens": 2,
+    "exact_only": False,
+    "split": "test",
+}
 
 
 def write_weights(
@@ -153,7 +160,7 @@ def test_a_run_is_read_back_with_its_best_weights(tmp_path: Path) -> None:
     write_weights(tmp_path, "best", step=7)
     found = subject(tmp_path)
     assert (found.folder, found.name, found.step, found.longest) == (tmp_path, "transformer seed 3", 7, 8)
-    assert found.evaluate == EvaluateSettings(lengths=[3, 5], strings=11, extra_tokens=2, split="test")
+    assert found.evaluate == EvaluateSettings(**EVALUATE)
     assert isinstance(found.task, Reverse)
     assert not found.model.training
     kept = checkpoint.load(checkpoint_path(tmp_path, "best"))["model"]

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lookback import terminal
-from lookback.evaluate import Example, LengthScore, Validation
+from lookback.by_length import LengthScore
+from lookback.evaluate import Example, Validation
 from lookback.train import StepRecord
 
 RIGHT = Example(list("abc"), list("cba"), list("cba"), True)
@@ -22,7 +23,7 @@ def console(encoding: str = "utf-8", *, live: bool = False) -> tuple[Console, io
     return Console(file=file, width=80, force_terminal=live, highlight=False), stream
 
 
-def score(length: int, **changes: float | bool | list[Example]) -> LengthScore:
+def score(length: int, **changes: float | bool | list[Example] | None) -> LengthScore:
     values = {
         "held_out": True,
         "exact_match": 0.5,
@@ -75,6 +76,35 @@ def test_the_table_marks_what_is_beyond_training_and_what_was_seen() -> None:
     assert rows[1][3:] == ["1.000", "0.750", "0.875", "+0.125"]
     assert any(note.startswith("* ") for note in terminal.score_notes(scores))
     assert len(terminal.score_notes(scores[1:])) == 1
+
+
+UNMEASURED = {"token_accuracy": None, "teacher_forced": None, "cut_off": None}
+
+
+def test_what_was_not_measured_has_no_column() -> None:
+    out, stream = console()
+    scores = [score(20, **UNMEASURED), score(21, **UNMEASURED)]
+    out.print(terminal.score_table(scores, range(1, 21)))
+    lines = stream.getvalue().decode().splitlines()
+    assert [line.split() for line in lines if "200" in line] == [
+        ["20", "trained", "200", "0.500"],
+        ["21", "beyond", "200", "0.500"],
+    ]
+    assert "token" not in "".join(lines)
+    assert terminal.score_notes(scores) == [
+        "beyond = longer than any training string; outputs were left at their first wrong token"
+    ]
+
+
+def test_of_many_lengths_twelve_are_in_the_table_and_the_notes_say_so(tmp_path: Path) -> None:
+    out, stream = console()
+    scores = [score(length) for length in range(41, 501)]
+    terminal.report(out, scores, range(1, 41), tmp_path)
+    lines = stream.getvalue().decode().splitlines()
+    shown = [int(line.split()[0]) for line in lines if " 200 " in line]
+    assert (len(shown), shown[0], shown[-1]) == (12, 41, 500)
+    assert "12 of 460 lengths; all are in summary.json" in lines
+    assert not any("lengths;" in note for note in terminal.score_notes(scores[:12]))
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal() -> None:

@@ -6,8 +6,6 @@ all heads together. Rows of an attention map are queries, columns are keys.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 
 from lookback.positions.base import Positions
 from lookback.rules import head_width
+from lookback.view import View, hide
 
 
 def attend(
@@ -78,6 +77,27 @@ def attend_fused(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
+SHORT = 32  # keys up to which torch's fused kernel is slower on the CPU than products of many small matrices
+
+
+def attend_short(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor:
+    """The context of `attend`, for rows of few keys.
+
+    Args:
+        query: as in `attend`.
+        key: likewise.
+        value: likewise.
+        added: bias and mask in one, `view.HIDDEN` where the query may not look; broadcasts to (batch, heads, query,
+            key).
+            A query that may look nowhere gets the mean of all values, not 0.
+    """
+    batch, heads, queries, width = query.shape
+    flat = [part.reshape(batch * heads, -1, width) for part in (query, key, value)]
+    added = added.expand(batch, heads, queries, key.shape[2]).reshape(batch * heads, queries, -1)
+    scores = torch.baddbmm(added, flat[0], flat[1].transpose(1, 2), alpha=1 / math.sqrt(width))
+    return torch.bmm(torch.softmax(scores, dim=-1), flat[2]).view(batch, heads, queries, -1)
+
+
 def check_mask(mask: Tensor | None) -> None:
     """Refuse a mask that attention could misread.
 
@@ -102,56 +122,6 @@ class KeyValue(NamedTuple):
 
     key: Tensor
     value: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """What the queries of one attention may look at, and where they and the keys stand.
-
-    Attributes:
-        positions: the encoding whose doors `rotate` and `bias` this attention uses.
-        query_index: (query,) or (batch, query), the place of each query in its sequence, from 0.
-        key_index: (key,) or (batch, key), the place of each key in its sequence, from 0.
-        mask: as in `attend`.
-        key_lengths: (batch,) or (batch, query), as in `Positions.bias`, where the caller knows it.
-    """
-
-    positions: Positions
-    query_index: Tensor
-    key_index: Tensor
-    mask: Tensor | None = None
-    key_lengths: Tensor | None = None
-
-    def rows(self, start: int, stop: int) -> "View":
-        """What some of the queries may look at."""
-        mask = self.mask if self.mask is None or self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
-        lengths = self.key_lengths
-        lengths = lengths if lengths is None or lengths.dim() == 1 else lengths[:, start:stop]
-        return replace(self, query_index=self.query_index[..., start:stop], mask=mask, key_lengths=lengths)
-
-    @cached_property
-    def sharpness(self) -> Tensor:
-        """log(keys that a query may look at) / log(10): (batch or 1, heads=1, query or 1, key=1).
-
-        A softmax over more keys needs larger scores to stay as sharp (Su 2021; Nakanishi 2025, "Scalable-Softmax is
-        superior for attention"). It keeps the sharpness as the length grows, as 1 / sqrt(d_k) keeps it as the width
-        grows. At ten keys nothing changes.
-        """
-        if self.mask is None:
-            visible = torch.full((1, 1, 1, 1), self.key_index.shape[-1], device=self.key_index.device)
-        else:
-            visible = self.mask.sum(dim=-1, keepdim=True)
-        return visible.clamp(min=1).log() / math.log(10)
-
-    @cached_property
-    def sharp_bias(self) -> Tensor | None:
-        """`bias` times `sharpness`, once for all layers."""
-        return None if self.bias is None else self.bias * self.sharpness
-
-    @cached_property
-    def bias(self) -> Tensor | None:
-        """The encoding's bias on the scores, worked out once for all layers that share this view."""
-        return self.positions.bias(self.query_index, self.key_index, self.key_lengths)
 
 
 Maps = dict[str, Tensor]
@@ -214,8 +184,7 @@ class MultiHeadAttention(AttentionLayer):
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(batch, length, d_model) -> (batch, heads, length, head_width)."""
-        batch, length, _ = x.shape
-        return x.view(batch, length, self.num_heads, self.head_width).transpose(1, 2)
+        return x.view(*x.shape[:2], self.num_heads, self.head_width).transpose(1, 2)
 
     def keys_values(self, x: Tensor, positions: Positions, index: Tensor) -> KeyValue:
         """Project what is looked at; a decoder keeps the result between steps.
@@ -225,8 +194,10 @@ class MultiHeadAttention(AttentionLayer):
             positions: turns the keys, if it has something to say there.
             index: the place of each key, as in `Positions`.
         """
-        key = positions.rotate(self.split_heads(self.key_projection(x)), index)
-        return KeyValue(key, self.split_heads(self.value_projection(x)))
+        both = (self.key_projection, self.value_projection)  # in one product, which is cheaper than two
+        weight, offset = (torch.cat([getattr(one, name) for one in both]) for name in ("weight", "bias"))
+        key, value = (self.split_heads(part) for part in F.linear(x, weight, offset).chunk(2, dim=-1))
+        return KeyValue(positions.rotate(key, index), value)
 
     def forward(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None = None) -> Tensor:
         """Attend from x to keys and values.
@@ -250,20 +221,32 @@ class MultiHeadAttention(AttentionLayer):
 
     def look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
         """`forward` for all queries at once."""
+        check_mask(view.mask)
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
         if self.log_length:
             query = query * view.sharpness
         bias = view.sharp_bias if self.log_length else view.bias
         if self.gate is not None and bias is not None:
             bias = self.gate(x, bias)
-        step = x.shape[1] == 1 and not torch.is_grad_enabled()  # torch's kernel is made for many queries
-        if maps is None and self.change is None and not step:
-            context = attend_fused(query, *keys_values, view.mask, bias)
+        one = x.shape[1] == 1 and not torch.is_grad_enabled()  # torch's kernel is made for many queries
+        if maps is not None or self.change is not None or one:
+            context = self._seen(query, keys_values, view.mask, bias, maps)
+        elif torch.is_grad_enabled() and x.device.type == "cpu" and view.key_index.shape[-1] <= SHORT:
+            shared = view.sharp_added if self.log_length else view.added
+            added = shared if self.gate is None else hide(bias, view.mask)
+            context = attend_short(query, *keys_values, added.to(query.dtype))
         else:
-            context, weights = attend(query, *keys_values, view.mask, bias)
-            if self.change is not None:
-                weights = self.change(weights, view.mask)
-                context = weights.to(context.dtype) @ keys_values.value
-            if maps is not None:
-                maps[self.place] = weights
+            context = attend_fused(query, *keys_values, view.mask, bias)
         return self.output_projection(context.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def _seen(
+        self, query: Tensor, keys_values: KeyValue, mask: Tensor | None, bias: Tensor | None, maps: Maps | None
+    ) -> Tensor:
+        """The context by the formula, whose weights can be looked at and changed."""
+        context, weights = attend(query, *keys_values, mask, bias)
+        if self.change is not None:
+            weights = self.change(weights, mask)
+            context = weights.to(context.dtype) @ keys_values.value
+        if maps is not None:
+            maps[self.place] = weights
+        return context

@@ -1,47 +1,116 @@
 """The figures of a comparison, by matplotlib on canvases of our own: no display, no global state."""
 
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lookback.groups import Group
 from lookback.intervals import Estimate, estimate
 
 DPI = 110
-COLOURS = colormaps["tab10"].colors  # type: ignore[attr-defined]
+COLOURS = (*colormaps["tab10"].colors, "black", "navy", "maroon", "darkgreen")  # type: ignore[attr-defined]
+WIDE = 20  # lengths whose longest is so many times the shortest need a logarithmic axis
+SAME = 0.01  # means no farther apart than this are one line to the eye
+DASH = 4.0  # points of a dash where lines lie on one another
+MARKED = 30  # lengths of a line that are marked; more are a line alone
+INSIDE = 5  # names for which there is room among the lines
 
 
-def colour(number: int) -> tuple[float, float, float]:
+def colour(number: int) -> Any:  # noqa: ANN401 (whatever matplotlib takes)
     """The colour of the group of this number, the same in every figure."""
-    return COLOURS[number % len(COLOURS)]  # type: ignore[no-any-return]
+    return COLOURS[number % len(COLOURS)]
 
 
 def exact_match_by_length(groups: Sequence[Group]) -> Figure:
-    """Mean exact match against length with 95 % bands; the trained range is shaded."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    """Mean exact match against length with 95 % bands; the trained range is shaded.
+
+    Lines that lie on one another share the way: each has the dashes that the others leave free.
+    """
+    inside = len(groups) <= INSIDE
+    figure = Figure(figsize=(7 if inside else 9.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     data = groups[0].results[0].raw["data"]
-    axes.axvspan(data["min_length"], data["max_length"], color="0.93", label="trained lengths")
-    for number, group in enumerate(groups):
-        rows = {length: estimate(group.values(f"exact_match/{length}")) for length in group.lengths}
-        _band(axes, {length: row for length, row in rows.items() if row}, number, group.name)
+    trained = axes.axvspan(data["min_length"], data["max_length"], color="0.93", label="trained lengths")
+    lines: list[dict[int, Estimate]] = []
+    for group in groups:
+        found = {length: estimate(group.values(f"exact_match/{length}")) for length in group.lengths}
+        lines.append({length: row for length, row in found.items() if row})
+    together = coinciding([{length: row.mean for length, row in rows.items()} for rows in lines])
+    for number, (group, rows) in enumerate(zip(groups, lines, strict=True)):
+        _band(axes, rows, number, group.name, *together[number])
+    _length_axis(axes, sorted({length for rows in lines for length in rows}), data["min_length"])
     axes.set_xlabel("length of the source, marks not counted")
     axes.set_ylabel("exact match, decoded freely")
     axes.set_ylim(-0.03, 1.03)
-    axes.legend(fontsize=8)
+    names = [
+        Line2D([], [], marker="o", ms=4, color=colour(number), label=group.name)
+        for number, group in enumerate(groups)
+    ]
+    beside: dict[str, Any] = {} if inside else {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+    axes.legend(handles=[trained, *names], fontsize=8, **beside)
     return figure
 
 
-def _band(axes: Axes, rows: dict[int, Estimate], number: int, name: str) -> None:
-    """A line of means with its interval, cut to 0..1."""
-    places = list(rows)
-    axes.plot(places, [row.mean for row in rows.values()], "o-", ms=4, color=colour(number), label=name)
+def coinciding(lines: Sequence[Mapping[int, float]]) -> list[tuple[int, int]]:
+    """Which lines lie on one another, at two neighbouring lengths at least.
+
+    Args:
+        lines: length -> mean, of each line.
+
+    Returns:
+        for each line its place, from 0, among those that lie together, and how many these are.
+    """
+    members = [{number} for number in range(len(lines))]  # one and the same set for all that lie together
+    for one, other in itertools.combinations(range(len(lines)), 2):
+        shared = [length for length in sorted(lines[one]) if length in lines[other]]
+        near = [abs(lines[one][length] - lines[other][length]) <= SAME for length in shared]
+        if any(pair == (True, True) for pair in itertools.pairwise(near)):
+            both = members[one] | members[other]
+            for number in both:
+                members[number] = both
+    return [(sorted(found).index(number), len(found)) for number, found in enumerate(members)]
+
+
+def _length_axis(axes: Axes, lengths: Sequence[int], shortest_trained: int) -> None:
+    """A logarithmic axis where lengths reach far, with plain numbers at its ends and at powers of ten."""
+    if not lengths or lengths[-1] <= WIDE * lengths[0]:
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(
+        max(shortest_trained, lengths[0] / 2) if shortest_trained < lengths[0] else None, lengths[-1] * 1.15
+    )
+    powers = [10**power for power in range(1, 10) if lengths[0] * 1.5 < 10**power < lengths[-1] / 1.5]
+    ticks = [lengths[0], *powers, lengths[-1]]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def _band(axes: Axes, rows: dict[int, Estimate], number: int, name: str, place: int, count: int) -> None:
+    """A line of means with its interval, cut to 0..1; of lines that lie together each is seen, in its turn."""
+    places, means = list(rows), [row.mean for row in rows.values()]
+    if count > 1:
+        axes.plot(places, means, linewidth=0.6, alpha=0.5, color=colour(number), label="_thin", zorder=1.9)
+    style = "-" if count == 1 else ((count - place) * DASH, (DASH, (count - 1) * DASH))
+    marked = range(place % max(1, len(places)), len(places), count) if len(places) <= MARKED else []
+    axes.plot(
+        places,
+        means,
+        marker="o",
+        ms=4,
+        markevery=list(marked),
+        linestyle=style,
+        color=colour(number),
+        label=name,
+    )
     low, high = ([np.clip(getattr(row, end), 0, 1) for row in rows.values()] for end in ("low", "high"))
     axes.fill_between(places, low, high, color=colour(number), alpha=0.15, linewidth=0)
 

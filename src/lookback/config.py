@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from lookback import schema
 from lookback.board import BoardSettings
 from lookback.checkpoint import write_whole
-from lookback.data import DataSettings
+from lookback.data import DataSettings, places
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
 from lookback.rules import Seed
@@ -39,7 +39,7 @@ CLOSED: dict[str, Any] = {
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
 
 EARLIER: dict[str, dict[str, Any]] = {
-    "evaluate": {"split": "test"},
+    "evaluate": {"split": "test", "symbols": None, "exact_only": False},
     "board": {"alignment_every": 0, "snapshots_every": 0},
 }
 EARLIER_MODELS: dict[str, dict[str, Any]] = {"lookback.models.transformer.Transformer": {"log_length": False}}
@@ -225,9 +225,15 @@ def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
         return [Problem("model" if task else "task", str(error).splitlines()[0])]
     problems = []
     for node, name in (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths")):
-        value = raw[node][name] if node in sound else 0
+        if node not in sound or model.max_length is None:
+            continue
+        value = raw[node][name]
         longest = max(value) if isinstance(value, list) else value
-        if model.max_length is not None and longest + 2 > model.max_length:
-            rule = f"must not be above {model.max_length - 2}: model.positions.max_length is {model.max_length}"
-            problems.append(Problem(f"{node}.{name}", f"{rule}, and BOS and EOS take two places", longest))
+        have = f"model.positions.max_length is {model.max_length}"
+        if longest + 2 > model.max_length:
+            rule = f"must not be above {model.max_length - 2}: {have}, and BOS and EOS take two places"
+            problems.append(Problem(f"{node}.{name}", rule, longest))
+        elif (needed := max(places(task, longest))) > model.max_length:
+            rule = f"{have}, and strings of this length need {needed} in this task"
+            problems.append(Problem(f"{node}.{name}", rule, longest))
     return problems

@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from lookback import session
 from lookback.attention import Maps
 from lookback.board import Board
+from lookback.by_length import evaluate
 from lookback.decode import evaluating
-from lookback.evaluate import evaluate, exact_match, validate, validation_batch
+from lookback.evaluate import exact_match, validate, validation_batch
 from lookback.observer import Observer
 from lookback.races import advance
 from lookback.run_folder import keep_weights

@@ -127,6 +127,12 @@ def draw(task: Task, rng: np.random.Generator, length: int, split: Split) -> Ids
     return source
 
 
+def places(task: Task, length: int) -> tuple[int, int]:
+    """Tokens of a source of this length, marks included, and tokens that the decoder reads, or writes, for it."""
+    source = task.sample(np.random.default_rng(0), length)
+    return len(source) + 2, len(task.target(source)) + 1
+
+
 def train_batch(task: Task, settings: DataSettings, seed: int, step: int) -> Batch:
     """The training batch of this step: lengths uniform in the trained range, strings never held-out ones."""
     rng = np.random.default_rng([TRAIN_STREAM, seed, step])

@@ -1,20 +1,19 @@
-"""Free-running evaluation by length, on strings that training never saw, the same for every model and seed."""
+"""What is evaluated, how one output reads, and validation while training. Evaluation itself is `by_length.py`."""
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from lookback.data import Batch, collate, has_room, held_out
+from lookback.data import Batch, collate, held_out
 from lookback.decode import evaluating, greedy
-from lookback.metrics import Score, joined, score, sequence_loss
+from lookback.metrics import score, sequence_loss
 from lookback.models.base import Seq2Seq
 from lookback.rules import Lengths, NonNegativeInt, PositiveInt
 from lookback.tasks.base import Task
 from lookback.tokens import EOS, PAD
 
-CHUNK_TOKENS = 16_384
+LEAST_STRINGS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,24 +23,39 @@ class EvaluateSettings:
     Attributes:
         lengths: source lengths, in and beyond the trained range.
         strings: held-out strings of each length.
+        symbols: if given, strings of a length are at most so many symbols together, but never fewer than
+            LEAST_STRINGS for that.
         extra_tokens: decoding is cut off this many tokens after the right length.
+        exact_only: each output is left at its first wrong token, and nothing but exact match is measured.
         split: `test`; `validation` while tuning, so that test strings are looked at once.
     """
 
     lengths: Lengths
     strings: PositiveInt
+    symbols: PositiveInt | None
     extra_tokens: NonNegativeInt
+    exact_only: bool
     split: Literal["validation", "test"]
+
+    def count(self, length: int) -> int:
+        """How many strings of this length are asked for."""
+        return (
+            self.strings if self.symbols is None else min(self.strings, max(LEAST_STRINGS, self.symbols // length))
+        )
 
 
 @dataclass(frozen=True)
 class Example:
-    """One decoded string: symbols read, to be written, and written; `ended` = it wrote EOS."""
+    """One decoded string: symbols read, to be written, and written.
+
+    `ended` = it wrote EOS; `left` = decoding was left at its last symbol, which is its first wrong one.
+    """
 
     source: list[str]
     wanted: list[str]
     wrote: list[str]
     ended: bool
+    left: bool = False
 
     @property
     def right(self) -> bool:
@@ -57,6 +71,8 @@ class Example:
 
     def verdict(self) -> str:
         """What is wrong, in a few words."""
+        if self.left:
+            return f"left at its first wrong symbol, number {len(self.wrote)}"
         wrong = sum(flag for _, flag in self.marked())
         late = len(self.wrote) - len(self.wanted)
         notes = [f"{wrong} wrong"] if wrong else []
@@ -65,84 +81,6 @@ class Example:
         elif late:
             notes.append(f"ended {abs(late)} too {'late' if late > 0 else 'early'}")
         return ", ".join(notes) or "right"
-
-
-@dataclass(frozen=True)
-class LengthScore:
-    """Results at one source length.
-
-    Attributes:
-        length: of the sources, marks not counted.
-        strings: how many were decoded.
-        held_out: False where the length is too short to hold strings out of training.
-        exact_match: share of strings right up to and including EOS, free-running.
-        token_accuracy: share of real tokens right at their place, free-running.
-        teacher_forced: the same share when the decoder is given the right past.
-        cut_off: share of outputs that did not end by themselves.
-        tokens_per_second: real target tokens of these strings by the seconds that decoding them took.
-        example: the first wrong output; the first output if none is wrong.
-        failures: every wrong output, in the order of the strings.
-    """
-
-    length: int
-    strings: int
-    held_out: bool
-    exact_match: float
-    token_accuracy: float
-    teacher_forced: float
-    cut_off: float
-    tokens_per_second: float
-    example: Example
-    failures: list[Example] = field(default_factory=list)
-
-
-def evaluate(model: Seq2Seq, task: Task, settings: EvaluateSettings) -> list[LengthScore]:
-    """Decode and score held-out strings of each length.
-
-    Args:
-        model: any model, on any device.
-        task: gives strings and answers.
-        settings: which strings, of which lengths, how many.
-    """
-    return [evaluate_length(model, task, settings, length) for length in settings.lengths]
-
-
-def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, length: int) -> LengthScore:
-    """Decode and score held-out strings of one length, in batches of at most CHUNK_TOKENS source tokens."""
-    device = next(model.parameters()).device
-    sources = held_out(task, length, settings.strings, settings.split)
-    size = max(1, CHUNK_TOKENS // (length + 2))
-    free: list[Score] = []
-    forced: list[Score] = []
-    failures: list[Example] = []
-    cut_off, seconds, first = 0, 0.0, None
-    for start in range(0, len(sources), size):
-        batch = collate(task, sources[start : start + size]).to(device)
-        started = time.perf_counter()
-        decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + settings.extra_tokens)
-        seconds += time.perf_counter() - started
-        with evaluating(model):
-            logits = model(batch.source, batch.source_lengths, batch.decoder_input)
-        free.append(score(decoded.tokens, batch.labels))
-        forced.append(score(logits.argmax(dim=-1), batch.labels))
-        cut_off += int((~decoded.ended).sum())
-        batch, tokens = batch.to(torch.device("cpu")), decoded.tokens.cpu()  # once, not for each row
-        wrong = (~free[-1].exact_match).nonzero().flatten().tolist()
-        failures += [example(task, batch, tokens, row) for row in wrong]
-        first = first or example(task, batch, tokens, 0)
-    assert first is not None
-    return LengthScore(
-        length=length,
-        strings=len(sources),
-        held_out=has_room(task, length),
-        exact_match=joined(free).exact_match.double().mean().item(),
-        token_accuracy=joined(free).token_accuracy,
-        teacher_forced=joined(forced).token_accuracy,
-        cut_off=cut_off / len(sources),
-        tokens_per_second=int(joined(free).tokens.sum()) / max(seconds, 1e-9),
-        example=failures[0] if failures else first,
-        failures=failures,
-    )
 
 
 def example(task: Task, batch: Batch, tokens: torch.Tensor, row: int) -> Example:

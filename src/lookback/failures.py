@@ -19,13 +19,14 @@ import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rapidfuzz.distance import OSA, Levenshtein
 
+from lookback.by_length import LengthScore, few
 from lookback.checkpoint import write_whole
-from lookback.evaluate import Example, LengthScore
+from lookback.evaluate import Example
 from lookback.tokens import CONTROL_NAMES, EOS
 
 KINDS = ("stopped early", "ran on", "repeated", "skipped", "swapped", "wrong symbol")
@@ -128,7 +129,12 @@ def gallery(scores: Sequence[LengthScore]) -> list[Failure]:
 
     An output that reads right is left out: only a control token can differ from a symbol of the same name.
     """
-    found = [classify(example) for score in scores for example in score.failures if not example.right]
+    found = [
+        replace(classify(example), length=score.length)  # which may count less than all symbols of the source
+        for score in scores
+        for example in score.failures
+        if not example.right
+    ]
     return sorted(found, key=lambda failure: (KINDS.index(failure.kind), failure.length))
 
 
@@ -172,9 +178,26 @@ def save(folder: Path, failures: Sequence[Failure], strings: Mapping[int, int]) 
     return text
 
 
+def leave(folder: Path, scores: Sequence[LengthScore]) -> str:
+    """Sort the wrong outputs of an evaluation into a folder: see `save`. Outputs that were left cannot be sorted.
+
+    Returns:
+        what failures.md holds.
+    """
+    strings = {row.length: row.strings for row in scores}
+    wrong = sum(round(row.strings * (1 - row.exact_match)) for row in scores)
+    if not wrong or all(row.token_accuracy is not None for row in scores):
+        return save(folder, gallery(scores), strings)
+    text = f"{wrong} of {sum(strings.values())} outputs are wrong. Each was left at its first wrong token "
+    text += "(evaluate.exact\\_only), so they are not sorted.\n"
+    write_whole(folder / "failures.jsonl", b"")
+    write_whole(folder / "failures.md", text.encode())
+    return text
+
+
 def _record(failure: Failure) -> dict[str, object]:
     record = {**vars(failure), **vars(failure.example)}
-    del record["example"]
+    del record["example"], record["left"]
     return record
 
 
@@ -198,15 +221,18 @@ def _line(cells: Iterable[object]) -> str:
 
 
 def _count_lines(failures: Sequence[Failure], strings: Mapping[int, int]) -> list[str]:
-    """A table of counts: a line for each length, and one for all."""
+    """A table of counts: a line for each length, or for some if there are many, and one for all."""
     counts = Counter((failure.length, failure.kind) for failure in failures)
     lengths = sorted({*strings, *(failure.length for failure in failures)})
     rows = [(strings.get(length, 0), *(counts[length, kind] for kind in KINDS)) for length in lengths]
-    rows.append(tuple(map(sum, zip(*rows, strict=True))))
+    total = tuple(map(sum, zip(*rows, strict=True)))
     headings = ("length", "strings", "wrong", *KINDS)
     lines = [_line(headings), _line(["--:"] * len(headings))]
-    for name, (decoded, *kinds) in zip([*lengths, "all"], rows, strict=True):
+    shown = few(range(len(lengths)))
+    for name, (decoded, *kinds) in [*((lengths[number], rows[number]) for number in shown), ("all", total)]:
         lines.append(_line([name, decoded, sum(kinds), *kinds]))
+    if len(shown) < len(lengths):
+        lines += ["", f"{len(shown)} of {len(lengths)} lengths are shown; all are counted in the last line."]
     return lines
 
 

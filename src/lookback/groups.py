@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lookback.results import Result
+from lookback.run_folder import class_name
 
 LOGGING = ("board", "train.save_every")  # settings that no result depends on
 
@@ -36,6 +37,23 @@ class Group:
         """The lengths that all its runs were tested on."""
         sets = [set(map(int, result.summary["exact_match"])) for result in self.results]
         return sorted(set.intersection(*sets)) if sets else []
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """The task, as the configuration has it."""
+        node: dict[str, Any] = self.results[0].raw["task"]
+        return node
+
+
+def tasks(groups: Sequence[Group]) -> dict[str, str]:
+    """Name -> its task in words, with the settings in which tasks differ; empty where all have the same task."""
+    different = differing({group.name: group.task for group in groups})
+    words = {}
+    for group in groups if different else []:
+        own = {key: values[group.name] for key, values in different.items() if key != "_target_"}
+        settings = [f"{key}={value}" for key, value in own.items() if value is not None]
+        words[group.name] = " ".join([class_name(group.task), *settings])
+    return words
 
 
 def signature(raw: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from lookback.alignment import NOWHERE, right_cells
 from lookback.attention import AttentionLayer, Change
-from lookback.data import Batch, collate, held_out
+from lookback.by_length import batches, strings_of
+from lookback.data import Batch, collate
 from lookback.decode import greedy
-from lookback.evaluate import CHUNK_TOKENS, EvaluateSettings
+from lookback.evaluate import EvaluateSettings
 from lookback.metrics import score
 from lookback.models.base import Seq2Seq
 from lookback.tasks.base import Task
@@ -246,11 +247,10 @@ def _exact_match(
     model: Seq2Seq, task: Task, settings: EvaluateSettings, length: int, intervention: Intervention | None
 ) -> float:
     device = next(model.parameters()).device
-    sources = held_out(task, length, settings.strings, settings.split)
-    size = max(1, CHUNK_TOKENS // (length + 2))
+    sources = strings_of(task, settings, length)
     found = []
-    for start in range(0, len(sources), size):
-        batch = collate(task, sources[start : start + size])
+    for part in batches(sources):
+        batch = collate(task, sources[part])
         changes = intervention.changes(_known_cells(task, batch, intervention.kind)) if intervention else {}
         batch = batch.to(device)
         cap = batch.labels.shape[1] + settings.extra_tokens

@@ -23,6 +23,20 @@ CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") 
 VERSION_BASE = "1.3"
 
 
+def between(first: int, last: int) -> list[int]:
+    """What `${lengths:41,500}` in a yaml stands for: all whole numbers from the first to the last.
+
+    Raises:
+        ValueError: if they are not whole numbers in this order.
+    """
+    if not (type(first) is type(last) is int and first <= last):
+        raise ValueError(f"lengths must be two whole numbers, the lower one first, but are {first} and {last}")
+    return list(range(first, last + 1))
+
+
+OmegaConf.register_new_resolver("lengths", between, replace=True)
+
+
 @dataclass(frozen=True)
 class Typed:
     """What was typed after a program's name.

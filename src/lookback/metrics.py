@@ -1,9 +1,7 @@
 """What is measured. Real tokens are the target's symbols and its EOS; pads never count."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -55,9 +53,3 @@ def score(output: Tensor, labels: Tensor) -> Score:
     real = labels != PAD
     right = (output == labels) & real
     return Score((right | ~real).all(dim=1), right.sum(dim=1), real.sum(dim=1))
-
-
-def joined(scores: Sequence[Score]) -> Score:
-    """The score of several batches as if they were one."""
-    parts = ("exact_match", "hits", "tokens")
-    return Score(*(torch.cat([getattr(part, name) for part in scores]) for name in parts))

@@ -83,6 +83,7 @@ class Result:
             "tokens": summary.get("tokens", ""),
             "best_step": summary.get("best_step", ""),
             "exact_match": self.at_judged("exact_match"),
+            **{f"{name}_beyond": value for name, value in (summary.get("beyond") or {}).items()},
             "validation_exact_match": summary.get("validation", {}).get("exact_match", ""),
             "validation_loss": summary.get("validation", {}).get("loss", ""),
             "steps_to_99": reached[0],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
+from lookback.by_length import LengthScore, beyond, entries, evaluate, few
 from lookback.config import Config, digest, upgraded
-from lookback.data import Batch, fingerprint, train_batch
-from lookback.evaluate import LengthScore, Validation, evaluate_length, exact_match, validate, validation_batch
+from lookback.data import Batch, fingerprint, places, train_batch
+from lookback.evaluate import Validation, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
@@ -100,14 +102,13 @@ class Run:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = checkpoint_path(self.folder, "best")
         checkpoint.load_weights(self.model, checkpoint.load(path).get("model"), path)
-        scores = []
-        for length in self.config.evaluate.lengths:
-            scores.append(evaluate_length(self.model, self.task, self.config.evaluate, length))
-            if stop():
-                return None
-        for row in scores:
+        scores = evaluate(self.model, self.task, self.config.evaluate, stop)
+        if stop():
+            return None
+        for row in (scores[number] for number in few(range(len(scores)))):
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
-            board.scalars(self.trainer.step, {f"length/{row.length}/{name}": v for name, v in values.items()})
+            measured = {f"length/{row.length}/{name}": v for name, v in values.items() if v is not None}
+            board.scalars(self.trainer.step, measured)
         self.summarise("finished", scores=scores)  # first of all: nothing below may cost the results
         finding = Finding({}, None, None)
         with self._watching():
@@ -116,9 +117,7 @@ class Run:
         with self._watching():
             self.observer.leave(self.trainer.step, self.model, board, finding.head)
         with self._watching():
-            wrong, strings = failures.gallery(scores), {row.length: row.strings for row in scores}
-            board.failures(self.trainer.step, failures.markdown(wrong, strings, failures.EXAMPLES))
-            failures.save(self.folder / "failures", wrong, strings)
+            board.failures(self.trainer.step, failures.leave(self.folder / "failures", scores))
         board.flush()
         return scores, finding
 
@@ -132,8 +131,7 @@ class Run:
     ) -> None:
         """Write summary.json; README explains each entry."""
         scores = scores or []
-        loaded, longest = self.config, self.config.data.max_length + 2  # BOS and EOS
-        evaluated = loaded.evaluate
+        loaded = self.config
         summary = {
             "status": status,
             "reason": reason,
@@ -143,21 +141,17 @@ class Run:
             "steps": self.trainer.step,
             "best_step": self.best_step,
             "tokens": self.trainer.tokens,
-            "sequential_steps": self.model.sequential_steps(longest, longest - 1),
+            "sequential_steps": self.model.sequential_steps(*places(self.task, loaded.data.max_length)),
             "state_numbers": self.model.state_numbers,
             "train_seconds": self.trainer.seconds,
             "tokens_per_second": self.trainer.tokens / max(self.trainer.seconds, 1e-9),
             "peak_memory_mib": peak_memory_mib(),
-            "split": evaluated.split,
-            "exact_match": {str(row.length): row.exact_match for row in scores},
-            "token_accuracy": {str(row.length): row.token_accuracy for row in scores},
-            "teacher_forced_token_accuracy": {str(row.length): row.teacher_forced for row in scores},
-            "strings": {str(row.length): row.strings for row in scores},
-            "cut_off": {str(row.length): row.cut_off for row in scores},
-            "decoding_tokens_per_second": {str(row.length): row.tokens_per_second for row in scores},
+            "split": loaded.evaluate.split,
+            "beyond": beyond(scores, loaded.data.max_length),
+            **entries(scores),
             "code_version": code_version(),
             "config_digest": digest(loaded.raw),
-            "data_digest": fingerprint(self.task, loaded.data, loaded.seed, evaluated.lengths, evaluated.split),
+            "data_digest": self._data_digest,
             "changed": self.changed,
             **(finding or Finding({}, None, None)).summary(),
             "machine": {**machine(), "device": self.trainer.device.type},
@@ -165,6 +159,11 @@ class Run:
         }
         text = json.dumps(summary, indent=2) + "\n"
         checkpoint.write_whole(self.folder / "summary.json", text.encode())
+
+    @cached_property
+    def _data_digest(self) -> str:
+        loaded = self.config
+        return fingerprint(self.task, loaded.data, loaded.seed, loaded.evaluate.lengths, loaded.evaluate.split)
 
     def headline(self) -> str:
         """What is about to be trained."""

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lookback.groups import LOGGING, Group, differing
+from lookback.by_length import few
+from lookback.groups import LOGGING, Group, differing, tasks
 from lookback.intervals import Estimate, estimate, paired_difference
 from lookback.results import Result
 
@@ -67,7 +68,7 @@ def sheets(groups: Sequence[Group], baseline: str) -> list[Sheet]:
         baseline: the name of the group that the others are told apart from.
     """
     base = next((group for group in groups if group.name == baseline), None)
-    return [models(groups), learned(groups, base), *by_length(groups), costs(groups)]
+    return [models(groups), learned(groups, base), *beyond(groups), *by_length(groups), costs(groups)]
 
 
 def models(groups: Sequence[Group]) -> Sheet:
@@ -79,12 +80,18 @@ def models(groups: Sequence[Group]) -> Sheet:
         "steps": ("steps", ",d"),
         "tokens seen": ("tokens", ",d"),
     }
+    named = tasks(groups)
     rows = [
-        [group.name, f"{len(group.results)}", *(_range(group, *column) for column in columns.values())]
+        [
+            group.name,
+            *([named[group.name]] if named else []),
+            f"{len(group.results)}",
+            *(_range(group, *column) for column in columns.values()),
+        ]
         for group in groups
     ]
     note = "tokens seen: real target tokens, in the run that saw the fewest"
-    return Sheet("Models", ["model", "seeds", *columns], rows, note)
+    return Sheet("Models", ["model", *(["task"] if named else []), "seeds", *columns], rows, note)
 
 
 def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
@@ -93,12 +100,11 @@ def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
     rows = []
     for group in groups:
         scores = group.by_seed("exact_match")
-        difference = paired_difference(scores, base.by_seed("exact_match")) if base else None
         rows.append(
             [
                 group.name,
                 shown(estimate(list(scores.values()))),
-                "baseline" if group is base else shown(difference),
+                _difference(group, base),
                 shown(estimate(group.values("validation_exact_match"))),
                 reached(group, "steps_to_99", 0),
                 reached(group, "seconds_to_99", 0),
@@ -109,7 +115,39 @@ def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
     note = "mean ± half of the 95 % interval over seeds; difference: from the baseline, seed by seed\n"
     note += "all lengths: exact match on validation strings of all trained lengths, where it was best\n"
     note += f"99 %: of validation strings of the longest trained length, looked at every {every} steps"
-    return Sheet(f"Exact match at length {judged}, decoded freely", headings, rows, note)
+    where = f"at length {judged}" if judged != "None" else "at the longest trained length (not tested)"
+    return Sheet(f"Exact match {where}, decoded freely", headings, rows, note)
+
+
+def _difference(group: Group, base: Group | None) -> str:
+    """Of exact match from the baseline, seed by seed, where both have the same task."""
+    if group is base:
+        return "baseline"
+    if base and group.task != base.task:
+        return "other task"
+    scores = group.by_seed("exact_match")
+    return shown(paired_difference(scores, base.by_seed("exact_match")) if base else None)
+
+
+def beyond(groups: Sequence[Group]) -> list[Sheet]:
+    """Means over the tested lengths beyond training, where there are any."""
+    measures = {"exact match": "exact_match_beyond", "token accuracy": "token_accuracy_beyond"}
+    have = {title: name for title, name in measures.items() if any(group.values(name) for group in groups)}
+    if not have:
+        return []
+    rows = [
+        [
+            group.name,
+            _range(group, "lengths_beyond", "d"),
+            *(shown(estimate(group.values(name))) for name in have.values()),
+        ]
+        for group in groups
+    ]
+    trained = "/".join(sorted({str(result.longest) for group in groups for result in group.results}))
+    note = (
+        f"mean over the tested lengths above {trained}, each counting alike; ± half of the 95 % interval over seeds"
+    )
+    return [Sheet("Beyond training", ["model", "lengths", *have], rows, note)]
 
 
 def _range(group: Group, measure: str, form: str) -> str:
@@ -119,13 +157,18 @@ def _range(group: Group, measure: str, form: str) -> str:
 
 
 def by_length(groups: Sequence[Group]) -> list[Sheet]:
-    """Exact match and token accuracy at each length; lengths beyond the trained range are marked."""
-    lengths = sorted({length for group in groups for length in group.lengths})
+    """Exact match and token accuracy by length, or at some of many; those beyond the trained range are marked."""
+    tested = sorted({length for group in groups for length in group.lengths})
+    lengths = few(tested)
     trained = max((result.longest for group in groups for result in group.results), default=0)
     headings = ["model", *(f"{length}{'' if length <= trained else '*'}" for length in lengths)]
     note = f"* longer than any training string; the longest had {trained} symbols"
+    if len(lengths) < len(tested):
+        note += f"\n{len(lengths)} of {len(tested)} lengths; all are in results.csv"
     found = []
     for measure, title in (("exact_match", "Exact match"), ("token_accuracy", "Token accuracy")):
+        if not any(group.values(f"{measure}/{length}") for group in groups for length in lengths):
+            continue  # not measured
         rows = [
             [group.name, *(shown(estimate(group.values(f"{measure}/{length}")), 2) for length in lengths)]
             for group in groups
@@ -184,6 +227,8 @@ def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[st
             f"{kept} of {len(runs)} runs were there already, with the same configuration and code: reused."
         )
     for key, values in differing({group.name: group.results[0].raw for group in groups}).items():
+        if key.startswith("task."):
+            continue  # the table of models says it
         own = {json.dumps(value) for value in values.values() if value is not None}
         shared = not key.startswith("model.") or len(own) > 1  # a setting that only some models have is their own
         if shared and key not in ("seed", "model._target_", "model.d_model") and not key.startswith(LOGGING):
@@ -194,10 +239,17 @@ def notes(groups: Sequence[Group], aside: Sequence[Result], expected: Mapping[st
         if len(values) > 1:
             listed = ", ".join(f"{value or 'unknown'}: {count} runs" for value, count in values.items())
             found.append(f"DIFFERS: {what.replace('_', ' ')} ({listed})")
-    for seed in sorted({run.seed for run in runs}):
-        if len({run.row()["data_digest"] for run in runs if run.seed == seed}) > 1:
-            found.append(f"DIFFERS: runs of seed {seed} did not see the same strings")
-    return found
+    return found + _other_strings(runs)
+
+
+def _other_strings(runs: Sequence[Result]) -> list[str]:
+    """Seeds whose runs of one task did not see the same strings."""
+    digests: dict[int, dict[str, set[str]]] = {}
+    for run in runs:
+        task = json.dumps(run.raw["task"], sort_keys=True)
+        digests.setdefault(run.seed, {}).setdefault(task, set()).add(run.row()["data_digest"])
+    differ = [seed for seed in sorted(digests) if any(len(found) > 1 for found in digests[seed].values())]
+    return [f"DIFFERS: runs of seed {seed} did not see the same strings" for seed in differ]
 
 
 def _uneven(groups: Sequence[Group], expected: Mapping[str, Sequence[int]]) -> list[str]:

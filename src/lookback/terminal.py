@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from lookback.board import board_arguments
-from lookback.evaluate import Example, LengthScore, Validation
+from lookback.by_length import LengthScore, few
+from lookback.evaluate import Example, Validation
 from lookback.train import StepRecord
 
 EXAMPLES = 4
@@ -89,22 +90,34 @@ class TrainingProgress:
 
 
 def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
-    """Exact match and token accuracy by length; lengths beyond the trained ones are marked."""
+    """What was measured at each length, or at some of many; lengths beyond the trained ones are marked."""
     table = Table(title="Held-out strings, decoded freely", box=SIMPLE, title_justify="left")
-    for heading in ("length", "range", "strings", "exact\nmatch", "token\naccuracy", "teacher\nforced", "gap"):
+    whole = scores[0].token_accuracy is not None
+    measured = ("token\naccuracy", "teacher\nforced", "gap") if whole else ()
+    for heading in ("length", "range", "strings", "exact\nmatch", *measured):
         table.add_column(heading, justify="left" if heading == "range" else "right", no_wrap=True)
-    for row in scores:
+    for row in _few(scores):
         where = place(row.length, trained)
         table.add_row(
             f"{row.length}",
             where if where == "trained" else f"[yellow]{where}[/]",
             f"{row.strings}" if row.held_out else f"{row.strings}*",
             f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
-            f"{row.token_accuracy:.3f}",
-            f"{row.teacher_forced:.3f}",
-            f"{round(row.teacher_forced, 3) - round(row.token_accuracy, 3):+.3f}",
+            *_token_cells(row),
         )
     return table
+
+
+def _few(scores: Sequence[LengthScore]) -> list[LengthScore]:
+    return [scores[number] for number in few(range(len(scores)))]
+
+
+def _token_cells(row: LengthScore) -> list[str]:
+    """Token accuracy, that of teacher forcing, and the gap, where they were measured."""
+    if row.token_accuracy is None or row.teacher_forced is None:
+        return []
+    gap = round(row.teacher_forced, 3) - round(row.token_accuracy, 3)
+    return [f"{row.token_accuracy:.3f}", f"{row.teacher_forced:.3f}", f"{gap:+.3f}"]
 
 
 def place(length: int, trained: range) -> str:
@@ -113,9 +126,16 @@ def place(length: int, trained: range) -> str:
 
 
 def score_notes(scores: Sequence[LengthScore]) -> list[str]:
-    """What the marks of `score_table` mean."""
-    notes = ["beyond = longer than any training string; gap = teacher forced - token accuracy"]
-    if not all(row.held_out for row in scores):
+    """What the marks of `score_table` mean, and what it leaves out."""
+    whole = scores[0].token_accuracy is not None
+    notes = ["beyond = longer than any training string"]
+    notes[0] += (
+        "; gap = teacher forced - token accuracy" if whole else "; outputs were left at their first wrong token"
+    )
+    shown = _few(scores)
+    if len(shown) < len(scores):
+        notes.append(f"{len(shown)} of {len(scores)} lengths; all are in summary.json")
+    if not all(row.held_out for row in shown):
         notes.append("* too few strings of this length exist to hold any out: seen in training")
     return notes
 

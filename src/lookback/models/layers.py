@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lookback.attention import KeyValue, Maps, MultiHeadAttention, View
+from lookback.attention import KeyValue, Maps, MultiHeadAttention
 from lookback.positions.base import Positions
+from lookback.view import View
 
 
 class PreNorm(nn.Module):

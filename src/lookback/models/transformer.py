@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from lookback import masks
-from lookback.attention import KeyValue, Maps, View
+from lookback.attention import KeyValue, Maps
 from lookback.models.base import Memory, Packs, Seq2Seq, State
 from lookback.models.layers import RESIDUALS, DecoderLayer, EncoderLayer, Sizes
 from lookback.packing import Packed
 from lookback.positions.base import Positions
 from lookback.rules import Fraction, PositiveInt
+from lookback.view import View
 
 
 class Transformer(Seq2Seq, Packs):

@@ -47,7 +47,10 @@ class Task(ABC):
         return None
 
     def sample(self, rng: np.random.Generator, length: int) -> Ids:
-        """Draw a source of this length: every letter independently, all equally likely."""
+        """Draw a source of this length: every letter independently, all equally likely.
+
+        A task whose sources have more symbols than their length says what it counts.
+        """
         return rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + self.alphabet_size, length)
 
     def num_sources(self, length: int) -> int:

@@ -10,6 +10,8 @@ class Sort(Task):
 
     cab -> abc
     hello -> ehllo
+
+    With alphabet_size=5 it is Bucket Sort in Delétang et al. 2023.
     """
 
     def target(self, source: Ids) -> Ids:
