@@ -49,7 +49,7 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
+    return 1 if report.failures else 0
 
 
 if __name__ == "__main__":

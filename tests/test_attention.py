@@ -652,16 +652,16 @@ def test_without_a_change_the_fused_kernel_runs_and_its_context_is_used_bit_for_
 @every_kind
 def test_short_rows_have_the_context_and_the_gradients_of_the_formula(kind: str) -> None:
     case = make_case(kind)
+    mask = torch.ones(1, 1, QUERY, KEY, dtype=torch.bool) if case.mask is None else case.mask
     found = []
     for short in (True, False):
         query, key, value = (part.clone().requires_grad_() for part in (case.query, case.key, case.value))
         bias = None if case.bias is None else case.bias.clone().requires_grad_()
         if short:
-            context = attend_short(query, key, value, hide(bias, case.mask).double())
+            context = attend_short(query, key, value, hide(bias, mask).double())
         else:
-            context = attend(query, key, value, case.mask, bias)[0]
-        if case.mask is not None:  # a query that may look nowhere is nobody's here
-            context = context * case.mask.any(dim=-1, keepdim=True)
+            context = attend(query, key, value, mask, bias)[0]
+        context = context * mask.any(dim=-1, keepdim=True)  # a query that may look nowhere is nobody's here
         (context**2).sum().backward()  # type: ignore[no-untyped-call]
         found.append([context, query.grad, key.grad, value.grad, None if bias is None else bias.grad])
     for ours, theirs in zip(*found, strict=True):
@@ -670,10 +670,11 @@ def test_short_rows_have_the_context_and_the_gradients_of_the_formula(kind: str)
             assert_close(ours, theirs, 1e-12)
 
 
-@pytest.mark.parametrize(("keys", "short"), [(SHORT, True), (SHORT + 1, False)])
-def test_training_takes_the_products_for_short_rows_alone(
-    keys: int, short: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("keys", "packed", "short"), [(32, True, True), (33, True, False), (32, False, False)])
+def test_only_packed_rows_of_few_keys_take_the_products(
+    keys: int, packed: bool, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert SHORT == 32
     called: list[str] = []
 
     def spy(real: Callable[..., Tensor], *args: Any) -> Tensor:
@@ -685,11 +686,9 @@ def test_training_takes_the_products_for_short_rows_alone(
     layer, x = make_layer(), torch.ones(BATCH, keys, D_MODEL, dtype=torch.float64)
     index = torch.arange(keys)
     positions = Positions(D_MODEL, HEADS)
-    layer(x, layer.keys_values(x, positions, index), View(positions, index, index))
+    mask = torch.ones(1, 1, keys, keys, dtype=torch.bool)
+    layer(x, layer.keys_values(x, positions, index), View(positions, index, index, mask, packed=packed))
     assert called == ["attend_short" if short else "attend_fused"]
-    with torch.no_grad():
-        layer(x, layer.keys_values(x, positions, index), View(positions, index, index))
-    assert called[1:] == ["attend_fused"]
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["fused", "watched"])

@@ -28,7 +28,7 @@ from lookback.peers_rnn import BareRnn
 from lookback.peers_x import XTransformersPeer
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
-from lookback.timing import Figure, Row, alternate, beside
+from lookback.timing import Figure, Row, Work, alternate, beside
 from lookback.tokens import PAD
 from lookback.train import Trainer
 
@@ -288,7 +288,7 @@ def test_the_table_shows_every_row_within_eighty_columns(report: Report) -> None
         assert f"{found.name}, {found.unit} " in text
         assert f"against {found.against} " in text
         assert f"{found.ratio:.3f} " in text
-        assert f"{found.ratio_min:.3f}-{found.ratio_max:.3f}" in text
+        assert (f"{found.ratio_min:.3f}-{found.ratio_max:.3f}" in text) == (len(found.rounds) > 1)
 
 
 def run_script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -446,3 +446,34 @@ def test_the_help_that_is_timed_is_that_of_training() -> None:
     code = costs.STARTS["train.py --help"]
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "python scripts/train.py task=copy seed=1" in run.stdout
+
+
+def test_a_section_that_finds_different_work_is_named_and_the_others_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(work: Work) -> list[Row]:
+        raise ArithmeticError("they wrote 5 and 6")
+
+    def fine(work: Work) -> list[Row]:
+        return [
+            Row.of("fine", "ms", "one round", [(2.0, 4.0)]),
+            Row.of("fine", "ms", "two", [(2.0, 4.0), (3.0, 4.0)]),
+        ]
+
+    monkeypatch.setattr(benchmark, "SECTIONS", (broken, fine))
+    report = measure(1, 1, SMALL)
+    assert report.failures == {"broken": "they wrote 5 and 6"}
+    assert [row.name for row in report.rows] == ["fine", "fine"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(benchmark.table(report))
+    text = console.export_text()
+    assert "FAILED broken: they wrote 5 and 6" in text
+    lines = [line.split() for line in text.splitlines() if line.strip().startswith("against")]
+    assert [len(line) for line in lines] == [3, 2]
+    shown = [line.split()[-2:] for line in text.splitlines() if line.strip().startswith("fine")]
+    assert shown == [["0.500", "-"], ["0.625", "0.500-0.750"]]
+
+
+def test_other_positions_than_waves_are_refused_beside_torch() -> None:
+    with pytest.raises(ValueError, match=r"positions must be sinusoidal beside nn\.Transformer.*but are Rotary"):
+        measure(1, 1, [*SMALL, "model/positions=rotary"], ["training"])

@@ -128,9 +128,12 @@ def test_a_sweep_runs_every_combination_each_in_its_folder(here: Path) -> None:
 
 
 def test_the_flag_of_a_sweep_may_stand_anywhere_and_a_pattern_is_every_choice(here: Path) -> None:
-    code, recorder = launch("task=glob(*o*)", "-m", "hydra.sweep.dir=sweep")
+    code, recorder = launch("task=glob(*or*)", "-m", "hydra.sweep.dir=sweep")
     assert code == 0
-    assert [call[0].raw["task"]["_target_"].rpartition(".")[2] for call in recorder.calls] == ["Copy", "Sort"]
+    assert [call[0].raw["task"]["_target_"].rpartition(".")[2] for call in recorder.calls] == [
+        "CopyOrReverse",
+        "Sort",
+    ]
 
 
 def test_resume_null_is_no_resume_and_plus_signs_change_nothing(here: Path, tiny_run: Path) -> None:

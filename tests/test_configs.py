@@ -152,11 +152,20 @@ def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_
     torch.testing.assert_close(alone[0], full[1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("choice", choices("model"))
-def test_every_model_trains_in_bfloat16_nearly_as_in_float32(choice: str) -> None:
+MIXED = [
+    *([f"model={choice}"] for choice in choices("model")),
+    *([f"model/positions={choice}", "model.log_length=true"] for choice in choices("model/positions")),
+    ["model/positions=two_ended", "model.positions.gated=true"],
+    ["model/positions=two_ended", "model.positions.gated=true", "model.log_length=true"],
+]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("changes", MIXED, ids=" ".join)
+def test_everything_trains_in_half_precision_nearly_as_in_float32(changes: list[str], precision: str) -> None:
     losses = []
-    for precision in ("float32", "bfloat16"):
-        overrides = ["experiment=smoke", f"model={choice}", f"train.precision={precision}"]
+    for chosen in ("float32", precision):
+        overrides = ["experiment=smoke", *changes, f"train.precision={chosen}"]
         built = config.build(launcher.compose("train", overrides))
         task, model = session.build(built)
         trainer = Trainer(model, built.train)

@@ -702,7 +702,7 @@ def test_a_run_that_measures_exact_match_alone_leaves_the_rest_out(
     assert min(found["decoding_tokens_per_second"].values()) > 0
     shown = capsys.readouterr().out
     assert "teacher" not in shown
-    assert "left at its first wrong symbol, number" in shown
+    assert "outputs were left at their first wrong token" in shown
     assert "outputs are wrong. Each was left" in (folder / "failures" / "failures.md").read_text()
     tags = [key for line in (folder / "metrics.jsonl").read_text().splitlines() for key in json.loads(line)]
     assert [tag for tag in tags if tag.startswith("length/")] == [f"length/{n}/exact_match" for n in (4, 8, 10)]

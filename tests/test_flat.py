@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -76,3 +77,54 @@ def test_a_state_before_the_first_update_is_read_too() -> None:
     mine = torch.optim.AdamW([FlatWeights(model()).vector], lr=0.1)
     mine.load_state_dict(flattened(theirs.state_dict()))
     assert mine.state_dict()["state"] == {}
+
+
+def test_gradients_that_left_the_vector_are_noticed() -> None:
+    made = model()
+    flat = FlatWeights(made)
+    learn(made, 1)
+    flat.clip(1.0)
+    made.zero_grad()
+    learn(made, 2)
+    with pytest.raises(RuntimeError, match="gradients must be views of the vector's"):
+        flat.clip(1.0)
+
+
+def test_tied_weights_are_in_the_vector_once_and_weights_without_a_gradient_stay() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.second.weight = self.first.weight
+            self.unused = nn.Linear(2, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.tanh(self.first(x)))  # type: ignore[no-any-return]
+
+    ours, theirs = Tied(), Tied()
+    theirs.load_state_dict(ours.state_dict())
+    flat = FlatWeights(ours)
+    assert flat.vector.numel() == 3 * 3 + 2 * 5 + 5
+    mine = torch.optim.AdamW([flat.vector], lr=0.1, weight_decay=0.0)
+    other = torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=0.0)
+    for seed in range(3):
+        flat.forget_gradient()
+        other.zero_grad()
+        learn(ours, seed)
+        learn(theirs, seed)
+        mine.step()
+        other.step()
+    assert ours.second.weight is ours.first.weight
+    torch.testing.assert_close(ours.first.weight, theirs.first.weight, rtol=1e-5, atol=1e-6)
+    assert torch.equal(ours.unused.weight, theirs.unused.weight)
+
+
+def test_moments_of_some_weights_only_are_refused() -> None:
+    theirs = model()
+    other = torch.optim.AdamW(theirs.parameters(), lr=0.1)
+    learn(theirs, 1)
+    other.step()
+    state = copy.deepcopy(other.state_dict())
+    del state["state"][1]
+    with pytest.raises(ValueError, match="moments of all 3 weights, but has those of 2"):
+        flattened(state)

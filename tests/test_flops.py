@@ -88,8 +88,9 @@ def test_the_share_is_the_useful_arithmetic_of_each_round_by_that_of_the_product
     monkeypatch.setattr(flops, "SQUARES", (16, 64, 32))
     monkeypatch.setattr(flops, "advance", lambda trainer, batches, steps: spend(2.0 * steps)())
     small = [*SIZES, "data.batch_size=3", "data.min_length=4", "data.max_length=4"]
-    best, same = measure(2, 5, small, ["flops"]).rows
-    assert made == [(3 * 6, 12, 20), (16, 16, 16), (64, 64, 64), (32, 32, 32)]
+    best, same, *wide = measure(2, 5, small, ["flops"]).rows
+    assert [row.name for row in (same, *wide)] == ["useful arithmetic", *["wide useful arithmetic"] * 2]
+    assert made[:4] == [(3 * 6, 12, 20), (16, 16, 16), (64, 64, 64), (32, 32, 32)]
     ours = step_flops(WIDTHS, [6] * 3, [5] * 3) / 2.0 / 1e9  # of 4 letters: 6 with both marks; BOS is not predicted
     for found, theirs in ((best, 64 / 8.0), (same, 1 / 4.0)):
         assert len(found.rounds) == 2

@@ -199,3 +199,5 @@ def test_the_example_of_an_encoding_works_as_it_is_written() -> None:
     ramp = names["Ramp"](8, 2, slope=0.5)
     added = ramp.embed(torch.zeros(3, 5, 8), torch.arange(5))
     assert torch.equal(added[2, :, 7], torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]))
+    packed = ramp.embed(torch.zeros(2, 4, 8), torch.tensor([[0, 1, 2, 0], [0, 0, 1, 2]]))
+    assert torch.equal(packed[:, :, 3], torch.tensor([[0.0, 0.5, 1.0, 0.0], [0.0, 0.0, 0.5, 1.0]]))

@@ -88,8 +88,7 @@ def attend_short(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Te
         key: likewise.
         value: likewise.
         added: bias and mask in one, `view.HIDDEN` where the query may not look; broadcasts to (batch, heads, query,
-            key).
-            A query that may look nowhere gets the mean of all values, not 0.
+            key). A query that may look nowhere gets the mean of all values, not 0: only `View.packed` comes here.
     """
     batch, heads, queries, width = query.shape
     flat = [part.reshape(batch * heads, -1, width) for part in (query, key, value)]
@@ -230,16 +229,18 @@ class MultiHeadAttention(AttentionLayer):
             bias = self.gate(x, bias)
         one = x.shape[1] == 1 and not torch.is_grad_enabled()  # torch's kernel is made for many queries
         if maps is not None or self.change is not None or one:
-            context = self._seen(query, keys_values, view.mask, bias, maps)
-        elif torch.is_grad_enabled() and x.device.type == "cpu" and view.key_index.shape[-1] <= SHORT:
-            shared = view.sharp_added if self.log_length else view.added
-            added = shared if self.gate is None else hide(bias, view.mask)
+            context = self._by_formula(query, keys_values, view.mask, bias, maps)
+        elif view.packed and view.mask is not None and x.device.type == "cpu" and view.key_index.shape[-1] <= SHORT:
+            if self.gate is not None:
+                added = hide(bias, view.mask)
+            else:
+                added = view.sharp_added if self.log_length else view.added
             context = attend_short(query, *keys_values, added.to(query.dtype))
         else:
             context = attend_fused(query, *keys_values, view.mask, bias)
         return self.output_projection(context.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def _seen(
+    def _by_formula(
         self, query: Tensor, keys_values: KeyValue, mask: Tensor | None, bias: Tensor | None, maps: Maps | None
     ) -> Tensor:
         """The context by the formula, whose weights can be looked at and changed."""

@@ -40,6 +40,7 @@ class Report:
         machine: processor, threads that torch uses, and versions; that of x-transformers if it is installed.
         peak_memory_mib: the most memory that the process has held so far, everything together, in MiB.
         section_seconds: what each section took, everything included.
+        failures: sections that found contestants to do different work, and in what; nothing else is in doubt.
         config: the resolved configuration.
     """
 
@@ -50,6 +51,7 @@ class Report:
     machine: dict[str, str | int]
     peak_memory_mib: float
     section_seconds: dict[str, float]
+    failures: dict[str, str]
     config: dict[str, Any]
 
 
@@ -104,17 +106,21 @@ def measure(
     """
     found: list[Row | Figure] = []
     spent: dict[str, float] = {}
+    failures: dict[str, str] = {}
     todo, work = chosen(sections), Work.of(rounds, steps, overrides)
     for section in todo:
         announce(section.__name__)
         started = time.perf_counter()
-        found += section(work)
+        try:
+            found += section(work)
+        except ArithmeticError as error:
+            failures[section.__name__] = str(error)
         spent[section.__name__] = time.perf_counter() - started
     rows = [result for result in found if isinstance(result, Row)]
     figures = [result for result in found if isinstance(result, Figure)]
     version = peers_x.version()
     facts = {**machine(), **({X: version} if version else {})}
-    return Report(rows, figures, rounds, steps, facts, peak_memory_mib(), spent, work.config.raw)
+    return Report(rows, figures, rounds, steps, facts, peak_memory_mib(), spent, failures, work.config.raw)
 
 
 def table(report: Report) -> Group:
@@ -125,17 +131,20 @@ def table(report: Report) -> Group:
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in report.rows:
         ends = [_short(ratio) for ratio in (row.ratio_min, row.ratio_max)]
-        spread = "-".join(ends) if any(end != "-" for end in ends) else "-"
+        several = len(row.rounds) > 1 and any(end != "-" for end in ends)
+        spread = "-".join(ends) if several else "-"
         name = f"{row.name}, {row.unit}\nagainst {row.against}"
         shown.add_row(name, _short(row.ours), _short(row.theirs), _short(row.ratio), spread)
-    parts: list[Table | str] = [shown] if report.rows else []
+    parts: list[Table | str] = [f"FAILED {name}: {reason}" for name, reason in report.failures.items()]
+    parts += [shown] if report.rows else []
     if report.figures:
         parts.append(_figures(report.figures))
     facts = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     return Group(
         *parts,
         f"medians of {report.rounds} rounds of {report.steps} steps, fewer where they take long; "
-        "ratio = ours / theirs in a round; - = never",
+        "ratio = ours / theirs in a round; - = never, or one round",
+        "ours lays several strings in a row, where the others pad; all train on the same strings",
         facts if X in report.machine else f"{facts}\n{X} is not installed: its rows are left out (extra `bench`)",
         f"peak memory of the process {report.peak_memory_mib:,.0f} MiB",
     )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from lookback.data import Batch, collate, has_room, held_out
 from lookback.decode import evaluating, greedy
-from lookback.evaluate import LEAST_STRINGS, EvaluateSettings, Example, example
+from lookback.evaluate import EvaluateSettings, Example, example
 from lookback.metrics import score
 from lookback.models.base import Seq2Seq
 from lookback.tasks.base import Ids, Task
@@ -17,6 +17,8 @@ from lookback.tokens import EOS, PAD
 
 CHUNK_TOKENS = 16_384  # source tokens in a batch, marks and pads included
 CHUNK_ROWS = 256
+LEAST_ROWS = 8  # in a batch of which exact match alone is asked, if there are as many
+NEAR = 1.25  # times the shortest row of a batch, its longest at most
 SHOWN_LENGTHS = 12
 
 
@@ -81,7 +83,7 @@ def evaluate(
     strings = {length: strings_of(task, settings, length) for length in sorted(set(settings.lengths))}
     listed = [(length, source) for length, sources in strings.items() for source in sources]
     rows: dict[int, list[_Row]] = {length: [] for length in strings}
-    least = LEAST_STRINGS if settings.exact_only else 1
+    least = LEAST_ROWS if settings.exact_only else 1
     for part in batches([source for _, source in listed], least):
         if stop():
             break
@@ -107,6 +109,9 @@ def strings_of(task: Task, settings: EvaluateSettings, length: int) -> list[Ids]
 def batches(sources: Sequence[Ids], least: int = 1) -> list[slice]:
     """Cut a list, the shortest first, into batches of at most CHUNK_ROWS rows and CHUNK_TOKENS tokens.
 
+    Lengths in a batch are near one another: a few long rows would pad all others, and rows of one length need no
+    masks.
+
     Args:
         sources: in the order of their lengths.
         least: so many rows go together whatever they hold. A step of decoding takes little longer for some rows
@@ -115,7 +120,8 @@ def batches(sources: Sequence[Ids], least: int = 1) -> list[slice]:
     found, start = [], 0
     for end in range(1, len(sources) + 1):
         rows = end + 1 - start  # with one more
-        if end == len(sources) or (rows > least and _full(rows, len(sources[end]) + 2)):
+        far = end < len(sources) and len(sources[end]) + 2 > NEAR * (len(sources[start]) + 2)
+        if end == len(sources) or far or (rows > least and _full(rows, len(sources[end]) + 2)):
             found.append(slice(start, end))
             start = end
     return found
@@ -138,7 +144,9 @@ def _rows(
     free, decoded, forced = score(tokens, labels), real, real
     ends = real + settings.extra_tokens  # of each row, whatever stands beside it
     if settings.exact_only:
-        wrong = F.pad(tokens, (0, max(0, labels.shape[1] - tokens.shape[1])))[:, : labels.shape[1]] != labels
+        wrong = (
+            F.pad(tokens, (0, max(0, labels.shape[1] - tokens.shape[1])), value=PAD)[:, : labels.shape[1]] != labels
+        )
         ends = torch.where(free.exact_match, real, wrong.int().argmax(dim=1) + 1)
         decoded = torch.minimum(real, ends)
     elif not bool(free.exact_match.all()):

@@ -30,8 +30,15 @@ def ours(loaded: Config) -> Transformer:
 
 
 def of_torch(loaded: Config) -> TorchTransformer:
-    """nn.Transformer with the same sizes and sinusoidal positions; its own first weights, from the same seed."""
+    """nn.Transformer with the same sizes and sinusoidal positions; its own first weights, from the same seed.
+
+    Raises:
+        ValueError: if ours are to have other positions.
+    """
     sizes = _sizes(loaded)
+    if "base" not in sizes["positions"] or not sizes["positions"]["_target_"].endswith(Sinusoidal.__name__):
+        name = sizes["positions"]["_target_"].rpartition(".")[2]
+        raise ValueError(f"positions must be sinusoidal beside {TORCH}, which can add no others, but are {name}")
     sizes["positions"] = partial(Sinusoidal, base=sizes["positions"]["base"])
     return TorchTransformer(*_symbols(loaded), **sizes)
 

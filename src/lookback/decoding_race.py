@@ -36,7 +36,8 @@ RACES = (Race(20, 64, 15), Race(200, 64, 2), Race(1000, 4, 1))
 def redecode(model: TorchTransformer, source: Tensor, lengths: Tensor, tokens: int) -> Tensor:
     """Greedy decoding as nn.Transformer lets one: at each step the decoder reads the whole prefix again.
 
-    The sources are read once, and only the newest place is turned into logits. EOS stops nobody.
+    The sources are read once, and only the newest place is turned into logits. Where nothing is hidden there is no
+    mask, as in ours. EOS stops nobody.
 
     Args:
         model: the model.
@@ -48,7 +49,7 @@ def redecode(model: TorchTransformer, source: Tensor, lengths: Tensor, tokens: i
         (batch, tokens), ids.
     """
     with evaluating(model):
-        hidden_keys = hidden(lengths, source.shape[1])
+        hidden_keys = hidden(lengths, source.shape[1]) if bool((lengths < source.shape[1]).any()) else None
         memory = model.encode(source, hidden_keys)
         prefix = torch.full((len(source), 1), BOS)
         for _ in range(tokens):

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 
 from lookback import contestants
-from lookback.races import advance, timed_counts
+from lookback.packing import pack
+from lookback.races import WIDE, WIDE_ROUNDS, WIDE_STEPS, advance, timed_counts
 from lookback.timing import Row, Work, alternate, real_symbols
 from lookback.train import Trainer
 
@@ -77,16 +78,25 @@ def product(rows: int, inner: int, columns: int) -> tuple[Callable[[], None], in
 
 
 def flops(work: Work) -> list[Row]:
+    """`shares` at the configured size, and at a bigger one, which spends less on calls and small operations."""
+    return shares(work, "useful arithmetic") + shares(
+        work.changed(*WIDE).at_most(WIDE_ROUNDS, WIDE_STEPS), "wide useful arithmetic"
+    )
+
+
+def shares(work: Work, name: str) -> list[Row]:
     """Useful arithmetic a second of our training step against matrix products in the same rounds.
 
     Once against the best of square products (`SQUARES`) in each round, which is what the machine can do; and once
-    against products of the model's own shape, (symbols of a batch, d_model) x (d_model, d_ff), which are too small
-    for that.
+    against products of the model's own shape, (places of a packed batch, d_model) x (d_model, d_ff), which are too
+    small for that.
     """
     sizes, symbols = work.config.raw["model"], len(work.config.task().target_vocabulary)
     widths = Widths(sizes["d_model"], sizes["d_ff"], sizes["num_layers"], symbols)
     trainer, batches = Trainer(contestants.ours(work.config), work.config.train), work.batches()
-    own = (batches[0].source.numel(), widths.d_model, widths.d_ff)
+    first = batches[0]
+    symbols_of_step = pack(first.source, first.source_lengths, first.target).source.ids.numel()
+    own = (symbols_of_step, widths.d_model, widths.d_ff)
     products = [product(*own), *(product(size, size, size) for size in SQUARES)]
     times = alternate(
         partial(advance, trainer, batches, work.steps), *(multiply for multiply, _ in products), rounds=work.rounds
@@ -100,6 +110,6 @@ def flops(work: Work) -> list[Row]:
         best.append((ours, max(rates[1:])))
     unit, shape = "GFLOP/s", "({}, {}) x ({}, {})".format(*own[:2], *own[1:])
     return [
-        Row.of("useful arithmetic", unit, "best square product", best),
-        Row.of("useful arithmetic", unit, shape, same),
+        Row.of(name, unit, "best square product", best),
+        Row.of(name, unit, shape, same),
     ]

@@ -1,6 +1,7 @@
 """How time and memory grow with length: the exponent of a power law, fitted on logarithms."""
 
 import os
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,7 +32,8 @@ def exponent(points: Sequence[Pair]) -> tuple[float, float, float]:
         points: at least three pairs (x, y), all above 0.
 
     Returns:
-        e, and the ends of its 95 % interval by Student's t with two degrees of freedom less than points.
+        e, and the ends of its 95 % interval by Student's t with two degrees of freedom less than points: how well a
+        power law fits these points, not how much another run would differ.
     """
     fit = stats.linregress(*np.log(np.array(points)).T)
     error = np.nan_to_num(fit.stderr)  # scipy has none for values that are all the same
@@ -81,16 +83,17 @@ def growth(work: Work) -> list[Figure]:
     figures = []
     for name, made in (
         ("training step", _training(work)),
-        ("decoding a token", _decoding(work)),
+        ("decoding", _decoding(work)),
         ("fused attention", _attention(work, fused=True)),
         ("attention by the formula", _attention(work, fused=False)),
     ):
         works = [made(batch) for batch in batches]
-        times = [sorted(found)[rounds // 2] for found in zip(*alternate(*works, rounds=rounds), strict=True)]
-        if name == "decoding a token":
+        times = [statistics.median(found) for found in zip(*alternate(*works, rounds=rounds), strict=True)]
+        memory = [peak_bytes(work) for work in works]
+        if name == "decoding":
             times = [spent / length for spent, length in zip(times, LENGTHS, strict=True)]
-        figures.append(_figure(f"{name}, time", times))
-        figures.append(_figure(f"{name}, memory", [peak_bytes(work) for work in works]))
+        figures.append(_figure(f"{name}, time{' of a token' if name == 'decoding' else ''}", times))
+        figures.append(_figure(f"{name}, memory", memory))
     return figures
 
 

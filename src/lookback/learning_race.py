@@ -58,6 +58,9 @@ def learning(work: Work) -> list[Row]:
 
     Looks at the validation strings take no time of the training's, for all alike; making batches does. The peers
     start from their own first weights, as people get them. A round is a seed.
+
+    All have the rate and schedule of train.yaml, which were chosen for ours; peers might learn in fewer steps at
+    others. The two-ended addresses know where a string that is read backwards begins; waves must find that out.
     """
     names = [name for name in OVERRIDES if name != X or contestants.has_x()]
     finishes: dict[str, list[Finish]] = {name: [] for name in names}
@@ -73,8 +76,10 @@ def run(loaded: Config, builder: Callable[[Config], nn.Module]) -> Finish:
     The schedule is that of train.yaml: warm-up, and half a cosine to 0 at train.steps. Whoever has not finished
     by then goes on along the same cosine, which rises again and comes back to 0 a period later.
     """
-    task, model = loaded.task(), cast(Seq2Seq, builder(loaded))
+    task = loaded.task()
     batch_at = partial(train_batch, task, loaded.data, loaded.seed)
+    Trainer(cast(Seq2Seq, builder(loaded)), loaded.train).advance(batch_at)  # a first step is slow, and another's
+    model = cast(Seq2Seq, builder(loaded))
     batch = validation_batch(task, [length for length in LENGTHS for _ in range(STRINGS)])
     trainer = Trainer(model, loaded.train)
     while trainer.step < CAP * loaded.train.steps:

@@ -22,6 +22,11 @@ def padding(lengths: Tensor, width: int) -> Tensor:
     return (index < lengths[:, None])[:, None, None, :]
 
 
+def needed(lengths: Tensor, width: int) -> Tensor | None:
+    """`padding`; None where it would hide nothing. On an accelerator this waits for the lengths."""
+    return None if bool((lengths == width).all()) else padding(lengths, width)
+
+
 def same(query_string: Tensor, key_string: Tensor) -> Tensor:
     """Hide what belongs to other strings, where a row holds several.
 

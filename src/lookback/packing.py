@@ -92,21 +92,23 @@ def first_fit(source: Sequence[int], target: Sequence[int]) -> tuple[list[int], 
     Returns:
         for each string its row, and where its source and its target begin there.
     """
-    width, height = max(source), max(target)
+    source_width, target_width = max(source), max(target)
+    least_source, least_target = min(source), min(target)
     used: list[tuple[int, int]] = []  # of each row: symbols of sources, and of targets
+    open_rows: list[int] = []  # those with room for the shortest, in order
     found = [(0, 0, 0)] * len(source)
     for string in sorted(range(len(source)), key=lambda at: (-source[at], -target[at])):
-        room = (
-            row
-            for row, at in enumerate(used)
-            if at[0] + source[string] <= width and at[1] + target[string] <= height
-        )
-        row = next(room, len(used))
+        source_room, target_room = source_width - source[string], target_width - target[string]
+        fitting = (row for row in open_rows if used[row][0] <= source_room and used[row][1] <= target_room)
+        row = next(fitting, len(used))
         if row == len(used):
             used.append((0, 0))
+            open_rows.append(row)
         read, written = used[row]
         found[string] = (row, read, written)
-        used[row] = (read + source[string], written + target[string])
+        read, written = used[row] = (read + source[string], written + target[string])
+        if read + least_source > source_width or written + least_target > target_width:
+            open_rows.remove(row)
     rows, sources, targets = zip(*found, strict=True)
     return list(rows), list(sources), list(targets)
 

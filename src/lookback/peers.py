@@ -73,12 +73,13 @@ class TorchTransformer(nn.Module):
         x: Tensor = self.dropout(positions.embed(embedding(ids), index))
         return x
 
-    def encode(self, source: Tensor, hidden_keys: Tensor) -> Tensor:
+    def encode(self, source: Tensor, hidden_keys: Tensor | None) -> Tensor:
         """Read the sources.
 
         Args:
             source: (batch, source), ids; rows end in PAD.
-            hidden_keys: (batch, source), True where there is no symbol: torch's masks say True = hidden.
+            hidden_keys: (batch, source), True where there is no symbol: torch's masks say True = hidden. None = all
+                are symbols.
 
         Returns:
             (batch, source, d_model).
@@ -86,7 +87,7 @@ class TorchTransformer(nn.Module):
         x = self._embed(source, self.source_embedding, self.encoder_positions)
         return self.transformer.encoder(x, src_key_padding_mask=hidden_keys)  # type: ignore[no-any-return]
 
-    def decode(self, target: Tensor, memory: Tensor, hidden_keys: Tensor) -> Tensor:
+    def decode(self, target: Tensor, memory: Tensor, hidden_keys: Tensor | None) -> Tensor:
         """Run the decoder on all given targets at once.
 
         Args:

@@ -103,6 +103,8 @@ class XTransformersPeer(nn.Module):
     def write(self, source: Tensor, lengths: Tensor, tokens: int) -> Tensor:
         """Write the likeliest token at each step, with its own `generate` and its own cache; EOS stops nobody.
 
+        Where nothing is hidden it gets no mask.
+
         Args:
             source: (batch, source), ids; rows end in PAD.
             lengths: (batch,), real symbols of each row, marks included.
@@ -111,6 +113,7 @@ class XTransformersPeer(nn.Module):
         Returns:
             (batch, tokens), ids.
         """
-        seen = masks.padding(lengths, source.shape[1])[:, 0, 0]
+        mask = masks.needed(lengths, source.shape[1])
+        seen = None if mask is None else mask[:, 0, 0]
         start = torch.full((len(source), 1), BOS)
         return self.model.generate(source, start, tokens, mask=seen, temperature=0.0, cache_kv=True)  # type: ignore[no-any-return]

@@ -12,11 +12,19 @@ from lookback.positions.base import Positions
 HIDDEN = -1e30  # added to a score, it leaves a weight of exactly 0
 
 
-def hide(bias: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Bias and mask as one number to add to each score."""
-    if mask is None:
-        return torch.zeros(1, 1, 1, 1) if bias is None else bias
-    return (torch.zeros_like(mask, dtype=torch.float32) if bias is None else bias).masked_fill(~mask, HIDDEN)
+def hide(bias: Tensor | None, mask: Tensor) -> Tensor:
+    """Bias and mask as one number to add to each score.
+
+    Args:
+        bias: as in `attend`.
+        mask: likewise.
+
+    Returns:
+        what both broadcast to, at least float32: the bias, or 0, and `HIDDEN` where the query may not look.
+    """
+    if bias is None:
+        return torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, HIDDEN)
+    return (bias if bias.dtype == torch.float64 else bias.float()).masked_fill(~mask, HIDDEN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +36,8 @@ class View:
         query_index: (query,) or (batch, query), the place of each query in its sequence, from 0.
         key_index: (key,) or (batch, key), the place of each key in its sequence, from 0.
         mask: as in `attend`.
-        key_lengths: (batch,) or (batch, query), as in `Positions.bias`, where the caller knows it.
+        key_lengths: (batch,), (1,) or (batch, query), as in `Positions.bias`, where the caller knows it.
+        packed: whether a row holds several strings, under a mask that leaves every query a key.
     """
 
     positions: Positions
@@ -36,6 +45,7 @@ class View:
     key_index: Tensor
     mask: Tensor | None = None
     key_lengths: Tensor | None = None
+    packed: bool = False
 
     def rows(self, start: int, stop: int) -> "View":
         """What some of the queries may look at."""
@@ -60,12 +70,14 @@ class View:
 
     @cached_property
     def added(self) -> Tensor:
-        """`bias` and mask as `attend_short` takes them, once for all layers."""
+        """`bias` and mask, which there must be, as `attend_short` takes them, once for all layers."""
+        assert self.mask is not None
         return hide(self.bias, self.mask)
 
     @cached_property
     def sharp_added(self) -> Tensor:
         """The same of `sharp_bias`."""
+        assert self.mask is not None
         return hide(self.sharp_bias, self.mask)
 
     @cached_property

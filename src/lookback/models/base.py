@@ -5,9 +5,11 @@ Axes: batch, source and target (length, marks included), d_model, symbols (size 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor, nn
 
+from lookback import masks
 from lookback.attention import Maps
 from lookback.packing import Packed
 
@@ -25,6 +27,11 @@ class Memory:
     states: Tensor
     lengths: Tensor
     final: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """`masks.needed` over the states, found once and not at each step of decoding."""
+        return masks.needed(self.lengths, self.states.shape[1])
 
 
 @dataclass(eq=False)

@@ -108,7 +108,8 @@ class Transformer(Seq2Seq, Packs):
         """See `Seq2Seq.encode`."""
         self.check_length("source", source.shape[1])
         index = torch.arange(source.shape[1], device=source.device)
-        view = View(self.encoder_positions, index, index, *_seen(lengths, source.shape[1]))
+        mask = masks.needed(lengths, source.shape[1])
+        view = View(self.encoder_positions, index, index, mask, _fewest(lengths, mask))
         return Memory(self._encode(source, view, maps), lengths)
 
     def decode(self, target: Tensor, memory: Memory, maps: Maps | None = None) -> Tensor:
@@ -121,13 +122,17 @@ class Transformer(Seq2Seq, Packs):
     def packed(self, batch: Packed) -> Tensor:
         """See `Packs.packed`."""
         source, target = batch.source, batch.target
+        for what, side in (("source", source), ("target", target)):
+            self.check_length(what, side.ids.shape[1])
         inside = masks.same(source.string, source.string)
-        view = View(self.encoder_positions, source.index, source.index, inside, source.source_length)
+        view = View(self.encoder_positions, source.index, source.index, inside, source.source_length, packed=True)
         states = self._encode(source.ids, view, None)
         past = masks.same(target.string, target.string) & masks.causal(target.ids.shape[1], target.ids.device)
-        self_view = View(self.decoder_positions, target.index, target.index, past)
+        self_view = View(self.decoder_positions, target.index, target.index, past, packed=True)
         across = masks.same(target.string, source.string)
-        cross_view = View(self.cross_positions, target.index, source.index, across, target.source_length)
+        cross_view = View(
+            self.cross_positions, target.index, source.index, across, target.source_length, packed=True
+        )
         return self._decode(target.ids, states, self_view, cross_view, None)
 
     def _encode(self, source: Tensor, view: View, maps: Maps | None) -> Tensor:
@@ -194,13 +199,11 @@ class Transformer(Seq2Seq, Packs):
         return layer.cross_attention.keys_values(states, self.cross_positions, index)
 
     def _cross_view(self, index: Tensor, memory: Memory) -> View:
-        width = memory.states.shape[1]
-        key_index = torch.arange(width, device=memory.states.device)
-        return View(self.cross_positions, index, key_index, *_seen(memory.lengths, width))
+        key_index = torch.arange(memory.states.shape[1], device=memory.states.device)
+        lengths = _fewest(memory.lengths, memory.mask)
+        return View(self.cross_positions, index, key_index, memory.mask, lengths)
 
 
-def _seen(lengths: Tensor, width: int) -> tuple[Tensor | None, Tensor]:
-    """The mask of sources of these lengths, and how many keys each row has: one for all where nothing is hidden."""
-    if bool((lengths == width).all()):
-        return None, lengths[:1]
-    return masks.padding(lengths, width), lengths
+def _fewest(lengths: Tensor, mask: Tensor | None) -> Tensor:
+    """One length for all rows where nothing is hidden, so that one bias serves all of them."""
+    return lengths[:1] if mask is None else lengths

@@ -6,8 +6,9 @@ An address is a place among the keys. It depends on their number n, marks includ
 
 so (end, rate) = (0, 1) walks along from the start, and (1, -1) back from the end. Copying lives in the first,
 reversing in the second; where they meet the mark at the far end, writing must stop, so that stopping is addressed
-too. A walk in strides (rate 2 or more) stands on multiples of its stride, so its start is rounded up to one. With
-(0, 1) alone it is the relative bias of Shaw et al. 2018 in the scalar form of Raffel et al. 2020.
+too. A walk in strides (rate 2 or more, either way) stands on multiples of its stride: `end * (n - 1)` is rounded to
+the next one in the direction of the walk. With (0, 1) alone it is the relative bias of Shaw et al. 2018 in the
+scalar form of Raffel et al. 2020.
 
 Each head may weigh its addresses by a gate 2 * sigmoid(W x + b), where x is the query's state and the gate is 1
 before training, so that what has been read decides which address counts.
@@ -104,10 +105,10 @@ class Addressed(Positions):
     def _one(self, at: int, query_index: Tensor, key_index: Tensor, key_lengths: Tensor | None) -> Tensor:
         """The bias of one address: (batch or 1, heads, query, key)."""
         end, rate = self.addresses[at]
-        if end and key_lengths is None:
-            return self.table.new_zeros(1, self.num_heads, query_index.shape[-1], key_index.shape[-1])
         address = rate * query_index  # (query,) or (batch, query)
-        if end and key_lengths is not None:
-            start = end * (key_lengths.view(len(key_lengths), -1) - 1)
-            address = address + (start + torch.remainder(-start, rate) if rate else start)
+        if end:
+            if key_lengths is None:
+                return self.table.new_zeros(1, self.num_heads, query_index.shape[-1], key_index.shape[-1])
+            far_end = end * (key_lengths.view(len(key_lengths), -1) - 1)
+            address = address + (far_end + torch.remainder(-far_end, rate) if rate else far_end)
         return look_up(self.gain * self.table[at], distances(address, key_index), self.clip)

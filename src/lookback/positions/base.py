@@ -67,8 +67,8 @@ class Positions(nn.Module):
         Args:
             query_index: (query,) or (batch, query).
             key_index: (key,) or (batch, key).
-            key_lengths: (batch,), number of real keys in each row, or (batch, query), those of the sequence that
-                each query looks at; None where it is not known.
+            key_lengths: (batch,), number of real keys in each row; (1,) if all have as many; or (batch, query),
+                those of the sequence that each query looks at; None where it is not known.
 
         Returns:
             broadcasts to (batch, heads, query, key); or what its own `gate` takes; None = nothing is added.
@@ -91,8 +91,11 @@ def distances(query_index: Tensor, key_index: Tensor) -> Tensor:
     return distance if distance.dim() == 3 else distance[None]
 
 
+ONE_HOT_NUMBERS = 2**24  # one-hot rows of more would not pay for their memory
+
+
 def look_up(table: Tensor, distance: Tensor, clip: int) -> Tensor:
-    """Each head's number for each clipped distance.
+    """Each head's number for each clipped distance, in the precision of the table, under autocast too.
 
     In training it is a product with one-hot rows, whose gradient is a product too; that of an index is a slow sum.
 
@@ -105,7 +108,10 @@ def look_up(table: Tensor, distance: Tensor, clip: int) -> Tensor:
         (batch or 1, heads, query, key).
     """
     row = distance.clamp(-clip, clip) + clip
-    if not (torch.is_grad_enabled() and table.requires_grad):
+    trains = torch.is_grad_enabled() and table.requires_grad
+    if not trains or row.numel() * (2 * clip + 1) > ONE_HOT_NUMBERS:
         return table[:, row].movedim(0, 1)
     chosen = row.flatten()[:, None] == torch.arange(2 * clip + 1, device=row.device)  # (numbers, table)
-    return (table @ chosen.T.to(table.dtype)).view(len(table), *row.shape).movedim(0, 1)
+    with torch.autocast(row.device.type, enabled=False):
+        found = table @ chosen.T.to(table.dtype)
+    return found.view(len(table), *row.shape).movedim(0, 1)
