@@ -208,17 +208,17 @@ class MultiHeadAttention(AttentionLayer):
             maps: if given, the formula runs instead of the fused kernel, and its weights are put here.
 
         Returns:
-            (batch, query, d_model).
+            (batch, query, d_model), made of context 0 where a query may look nowhere.
         """
         scores = len(x) * self.num_heads * view.key_index.shape[-1]  # of one query
         if maps is None and not torch.is_grad_enabled() and scores * x.shape[1] > BLOCK_SCORES:
             size = max(1, BLOCK_SCORES // scores)
             starts = range(0, x.shape[1], size)
-            parts = [self.look(x[:, at : at + size], keys_values, view.rows(at, at + size), None) for at in starts]
+            parts = [self._look(x[:, at : at + size], keys_values, view.rows(at, at + size), None) for at in starts]
             return torch.cat(parts, dim=1)
-        return self.look(x, keys_values, view, maps)
+        return self._look(x, keys_values, view, maps)
 
-    def look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
+    def _look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
         """`forward` for all queries at once."""
         check_mask(view.mask)
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)

@@ -7,16 +7,15 @@ the calls. Fully sharded data parallel training keeps its "flat parameters" in t
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW keeps of each number
 
 
 class FlatWeights:
-    """Moves a model's weights, and their gradients, into one vector each; the model keeps views of them.
+    """Moves a model's weights into one vector, of which the model keeps views.
 
-    From now on the model must stay on its device, and its gradients must be forgotten here: `zero_grad` would take
-    them out of the vector. Weights that get no gradient count as having gradient 0.
+    The model must stay on its device from now on. Weights that get no gradient count as having gradient 0.
 
     Args:
         model: all weights of one type.
@@ -26,34 +25,21 @@ class FlatWeights:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        weights = list(model.parameters())
-        self.vector = nn.Parameter(torch.cat([weight.detach().flatten() for weight in weights]))
-        self.vector.grad = torch.zeros_like(self.vector)
-        self._first = weights[0]
-        sizes = [weight.numel() for weight in weights]
-        values, gradients = torch.split(self.vector.data, sizes), torch.split(self.vector.grad, sizes)
-        for weight, value, gradient in zip(weights, values, gradients, strict=True):
+        self._weights = list(model.parameters())
+        self.vector = nn.Parameter(torch.cat([weight.detach().flatten() for weight in self._weights]))
+        values = torch.split(self.vector.data, [weight.numel() for weight in self._weights])
+        for weight, value in zip(self._weights, values, strict=True):
             weight.data = value.view_as(weight)
-            weight.grad = gradient.view_as(weight)
+
+    def backward(self, loss: Tensor) -> None:
+        """Set the gradient of the vector to that of the loss; gradients of the model's own weights stay unset."""
+        gradients = torch.autograd.grad(loss, self._weights, materialize_grads=True)
+        self.vector.grad = torch.cat([gradient.flatten() for gradient in gradients])
 
     def clip(self, norm: float) -> None:
-        """Scale the gradient down to this norm, if it is larger (Pascanu et al. 2013).
-
-        Raises:
-            RuntimeError: if the model's gradients are no longer views of the vector's.
-        """
+        """Scale the gradient down to this norm, if it is larger (Pascanu et al. 2013)."""
         assert self.vector.grad is not None
-        gradient = self._first.grad
-        if gradient is None or gradient.data_ptr() != self.vector.grad.data_ptr():
-            raise RuntimeError(
-                "gradients must be views of the vector's: use forget_gradient, not zero_grad or .to()"
-            )
         self.vector.grad.mul_((norm / (self.vector.grad.norm() + 1e-6)).clamp(max=1.0))
-
-    def forget_gradient(self) -> None:
-        """Set the gradient to 0."""
-        assert self.vector.grad is not None
-        self.vector.grad.zero_()
 
 
 def flattened(state: dict[str, Any]) -> dict[str, Any]:

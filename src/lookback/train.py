@@ -123,8 +123,7 @@ class Trainer:
         with self._autocast():
             logits, labels = self._predict(batch)
         loss = sequence_loss(logits, labels, self.settings.label_smoothing)
-        self.weights.forget_gradient()
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.weights.backward(self.scaler.scale(loss))
         self.scaler.unscale_(self.optimizer)
         self.weights.clip(self.settings.clip_norm)
         self.scaler.step(self.optimizer)
