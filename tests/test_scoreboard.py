@@ -71,11 +71,24 @@ def test_tables_show_every_cell_as_it_is() -> None:
     assert lines[-2:] == ["NOT COUNTED: [x] y", "z" * 99]
 
 
+def test_columns_that_do_not_fit_come_below_with_the_names_again() -> None:
+    out, stream = console(width=40)
+    values = [f"0.{number}3±.{number}9" for number in range(9)]
+    scoreboard.show_sheets(out, [Sheet("t", ["model", *"abcdefghi"], [["transformer", *values]], "note")], [])
+    lines = [line.split() for line in stream.getvalue().decode().splitlines() if line.strip(" ─")]
+    # 11 for the name, and 9 for each column with its gap: three fit into 40
+    head = [["model", *part] for part in ("abc", "def", "ghi")]
+    body = [["transformer", *values[at : at + 3]] for at in (0, 3, 6)]
+    assert lines == [["t"], *(line for pair in zip(head, body, strict=True) for line in pair), ["note"]]
+
+
 def test_names_are_never_cut() -> None:
     out, stream = console(width=60)
     name = "rnn_bahdanau (train.steps=60)"
     scoreboard.show_sheets(out, [Sheet("t", ["model", *"abcdef"], [[name, *["0.123±.456"] * 6]])], [])
-    assert name in stream.getvalue().decode()
+    text = stream.getvalue().decode()
+    assert name in text
+    assert text.count("0.123±.456") == 6
 
 
 @pytest.mark.parametrize("name", ["plain", "my [b] runs"])

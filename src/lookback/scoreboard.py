@@ -36,15 +36,39 @@ def report(console: Console, folder: Path) -> None:
 def show_sheets(console: Console, sheets: Sequence[Sheet], notes: Sequence[str]) -> None:
     """The tables of a comparison, and what must be known with them."""
     for sheet in sheets:
-        table = Table(title=sheet.title, box=SIMPLE, title_justify="left", padding=0, show_edge=False)
-        for number, heading in enumerate(sheet.headings):
-            table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
-        for row in sheet.rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-        console.print(f"\n{sheet.note}\n" if sheet.note else "", soft_wrap=True, markup=False)
+        for number, columns in enumerate(beside_one_another(sheet, console.width)):
+            title = None if number else sheet.title
+            table = Table(title=title, box=SIMPLE, title_justify="left", padding=0, show_edge=False)
+            for column in columns:
+                table.add_column(sheet.headings[column], justify="right" if column else "left", no_wrap=not column)
+            for row in sheet.rows:
+                table.add_row(*(escape(row[column]) for column in columns))
+            console.print(table)
+            console.print()
+        console.print(f"{sheet.note}\n" if sheet.note else "", soft_wrap=True, markup=False)
     for note in notes:
         console.print(note, soft_wrap=True, markup=False)
+
+
+def beside_one_another(sheet: Sheet, width: int) -> list[list[int]]:
+    """The columns of a sheet in blocks that fit on a terminal, each with the first column, the names.
+
+    Args:
+        sheet: whose headings and cells may be broken at spaces, names apart.
+        width: of the terminal, in characters.
+    """
+    names, *others = ([row[at] for row in sheet.rows] for at in range(len(sheet.headings)))
+    first = max(map(len, [sheet.headings[0], *names]))
+    found, used = [[0]], first
+    for column, cells in enumerate(others, start=1):
+        words = [word for text in [sheet.headings[column], *cells] for word in text.split()]
+        needed = 1 + max(map(len, words), default=0)
+        if used + needed > width and len(found[-1]) > 1:
+            found.append([0])
+            used = first
+        found[-1].append(column)
+        used += needed
+    return found
 
 
 class ComparisonProgress:
