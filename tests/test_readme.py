@@ -85,23 +85,30 @@ def test_the_table_of_results_is_what_the_reference_runs_found() -> None:
         assert f"{found['train_seconds']:.0f}" == seconds
 
 
-def sheet(task: str, title: str) -> list[str]:
+def sheet(folder: str, title: str) -> list[str]:
     """The lines of a table of a comparison, from its heading on."""
-    lines = (ROOT / f"runs/reference/compare/{task}/table.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / f"runs/reference/{folder}/table.md").read_text(encoding="utf-8").splitlines()
     start = lines.index(f"**{title}**") + 2
     return lines[start : lines.index("", start)]
 
 
-COMPARED = [
-    (task, title)
-    for task in ("reverse", "copy")
-    for title in ("Exact match at length 20, decoded freely", "Exact match by length, decoded freely")
+BY_LENGTH = "Exact match by length, decoded freely"
+QUOTED = [
+    *(
+        (f"compare/{task}", title)
+        for task in ("reverse", "copy")
+        for title in ("Exact match at length 20, decoded freely", BY_LENGTH)
+    ),
+    ("compare/reverse", "Models"),
+    ("compare/reverse", "Cost"),
+    *((f"far/{name}", BY_LENGTH) for name in ("far", "both", "ablations")),
+    ("far/chomsky", "Beyond training"),
 ]
 
 
-@pytest.mark.parametrize(("task", "title"), [*COMPARED, ("reverse", "Models"), ("reverse", "Cost")])
-def test_the_tables_of_the_comparison_are_those_of_its_report(task: str, title: str) -> None:
-    assert "\n".join(sheet(task, title)) in README
+@pytest.mark.parametrize(("folder", "title"), QUOTED)
+def test_the_tables_of_comparisons_are_those_of_their_reports(folder: str, title: str) -> None:
+    assert "\n".join(sheet(folder, title)) in README
 
 
 def unwatched(raw: dict[str, Any]) -> dict[str, Any]:
@@ -109,13 +116,24 @@ def unwatched(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "board"}
 
 
-@pytest.mark.parametrize("task", ["reverse", "copy"])
-def test_the_comparison_was_made_with_the_defaults_of_today(task: str) -> None:
-    typed = launcher.Typed("compare", (f"task={task}",))
+MADE = {
+    "compare/reverse": "task=reverse",
+    "compare/copy": "task=copy",
+    "far/far": "experiment=far",
+    "far/both": "experiment=far_both",
+    "far/encodings": "experiment=far_encodings",
+    "far/ablations": "experiment=far_ablations",
+    "far/chomsky": "experiment=chomsky",
+}
+
+
+@pytest.mark.parametrize(("made", "argument"), MADE.items())
+def test_comparisons_were_made_with_the_configuration_of_today(made: str, argument: str) -> None:
+    typed = launcher.Typed("compare", (argument,))
     plan = comparison.plan(typed.compose(), typed)
     for entry in plan.entries:
         for seed in plan.settings.seeds:
-            folder = ROOT / f"runs/reference/compare/{task}" / comparison.run_folder(entry, seed)
+            folder = ROOT / "runs/reference" / made / comparison.run_folder(entry, seed)
             assert unwatched(config.read(folder / "config.yaml")) == unwatched(entry.with_seed(seed))
 
 
