@@ -3,22 +3,20 @@
 import argparse
 import hashlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from lookback import album, explorer, heatmap, questions, results, subjects, terminal
-from lookback.checkpoint import CheckpointError, write_whole
+from lookback.checkpoint import write_whole
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.probes import Look, Story, heads_panels, spell
-from lookback.schema import ConfigError
 from lookback.subjects import Subject
-from lookback.terminal import SteadyConsole, shown_path
+from lookback.terminal import SteadyConsole, guarded, shown_path
 
 LONGEST = 300  # symbols
 LONGEST_ASKED = 10_000  # symbols of a string that --ablate and --force are tested at
@@ -77,38 +75,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when left out.
 
     Returns:
-        the exit code: 0, 1 for a run that cannot be read, 2 for a wrong command line, 130 for Ctrl-C.
+        the exit code, as in `guarded`.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    typed = parser().parse_args(arguments)
+    return guarded(lambda: _run(parser().parse_args(arguments)))
+
+
+def _run(typed: argparse.Namespace) -> None:
+    """Do what was typed."""
     if typed.output is not None:
         typed.output = typed.output.expanduser()
     console = SteadyConsole(highlight=False, emoji=False)
-    try:
-        found = subjects.subjects([folder.expanduser() for folder in typed.runs])
-        if len(found) > 1 and (typed.beside is not None or typed.ablate or typed.force):
-            raise ValueError(f"--beside, --ablate and --force take one run, but there are {len(found)}")
-        _check_together(typed)
-        if typed.ablate or typed.force:
-            _ask(typed, found[0], console)
-        else:
-            _show(typed, found, console)
-    except (CheckpointError, ConfigError, OSError) as error:
-        print(f"lookback: {error}", file=sys.stderr)
-        return 1
-    except ValueError as error:
-        print(f"lookback: {error}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as error:  # torch has no kind of its own on a CPU
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
-            raise
-        print("lookback: this machine has too little memory for so long strings", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    found = subjects.subjects([folder.expanduser() for folder in typed.runs])
+    if len(found) > 1 and (typed.beside is not None or typed.ablate or typed.force):
+        raise ValueError(f"--beside, --ablate and --force take one run, but there are {len(found)}")
+    _check_together(typed)
+    if typed.ablate or typed.force:
+        _ask(typed, found[0], console)
+    else:
+        _show(typed, found, console)
 
 
 def _check_together(typed: argparse.Namespace) -> None:

@@ -3,7 +3,8 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -15,7 +16,9 @@ from rich.table import Table
 
 from lookback.board import board_arguments
 from lookback.by_length import LengthScore, few
+from lookback.checkpoint import CheckpointError
 from lookback.evaluate import Example, Validation
+from lookback.schema import ConfigError
 from lookback.train import StepRecord
 
 EXAMPLES = 4
@@ -31,6 +34,35 @@ class SteadyConsole(Console):
         """Called by rich, which would exit."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def guarded(act: Callable[[], object]) -> int:
+    """Do what a command about trained runs is for; what goes wrong is one line on stderr.
+
+    Returns:
+        the exit code: 0, 1 for what cannot be read or written, 2 for a wrong command line, 130 for Ctrl-C.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        act()
+    except (CheckpointError, ConfigError, OSError) as error:
+        return _told(error, 1)
+    except ValueError as error:
+        return _told(error, 2)
+    except (MemoryError, RuntimeError) as error:  # torch has no kind of its own on a CPU
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        return _told("this machine has too little memory for so long strings", 1)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _told(what: object, exit_code: int) -> int:
+    sys.stderr.write(f"lookback: {what}\n")
+    return exit_code
 
 
 class TrainingProgress:
