@@ -198,6 +198,21 @@ class MultiHeadAttention(AttentionLayer):
         key, value = (self.split_heads(part) for part in F.linear(x, weight, offset).chunk(2, dim=-1))
         return KeyValue(positions.rotate(key, index), value)
 
+    def asked(self, x: Tensor, view: View) -> tuple[Tensor, Tensor | None]:
+        """What meets the keys: queries as they enter the product, and what is added to it, as `attend` takes them.
+
+        Args:
+            x: (batch, query, d_model).
+            view: mask and positions.
+        """
+        query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
+        if self.log_length:
+            query = query * view.sharpness
+        bias = view.sharp_bias if self.log_length else view.bias
+        if self.gate is not None and bias is not None:
+            bias = self.gate(x, bias)
+        return query, bias
+
     def forward(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None = None) -> Tensor:
         """Attend from x to keys and values.
 
@@ -221,12 +236,7 @@ class MultiHeadAttention(AttentionLayer):
     def _look(self, x: Tensor, keys_values: KeyValue, view: View, maps: Maps | None) -> Tensor:
         """`forward` for all queries at once."""
         check_mask(view.mask)
-        query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
-        if self.log_length:
-            query = query * view.sharpness
-        bias = view.sharp_bias if self.log_length else view.bias
-        if self.gate is not None and bias is not None:
-            bias = self.gate(x, bias)
+        query, bias = self.asked(x, view)
         one = x.shape[1] == 1 and not torch.is_grad_enabled()  # torch's kernel is made for many queries
         if maps is not None or self.change is not None or one:
             context = self._by_formula(query, keys_values, view.mask, bias, maps)

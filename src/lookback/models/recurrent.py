@@ -25,6 +25,8 @@ CELLS: dict[str, tuple[type[nn.GRU | nn.LSTM], tuple[str, ...]]] = {
 class Dot(nn.Module):
     """score = query . state (Luong et al. 2015, section 3.1)."""
 
+    formula = "query . state"
+
     def __init__(self, d_model: int) -> None:
         super().__init__()
 
@@ -39,6 +41,8 @@ class Dot(nn.Module):
 
 class General(nn.Module):
     """score = query . W state (Luong et al. 2015, section 3.1)."""
+
+    formula = "query . W state"
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -55,6 +59,8 @@ class General(nn.Module):
 
 class Additive(nn.Module):
     """score = v . tanh(W query + U state) (Bahdanau et al. 2014, appendix A.1.2)."""
+
+    formula = "v . tanh(W query + U state)"
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
