@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attention help train compare compare-quick test test-all board lint format benchmark clean
+.PHONY: attention exercise explain help train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ board: .venv/installed ## open TensorBoard on all runs
 
 attention: .venv/installed ## see where a run looks: ARGS="RUN --source hello"
 	@$(BIN)/python scripts/attention.py $(ARGS)
+
+explain: .venv/installed ## a prompt that explains attention by what a run does: ARGS="RUN --source abc"
+	@$(BIN)/python scripts/explain.py $(ARGS)
 
 lint: .venv/installed-dev ## check format, style and types
 	@$(BIN)/ruff format --check .

@@ -79,6 +79,9 @@ LEVELS = {
     "compare": 15,
     "subjects": 14,
     "questions": 15,
+    "lookups": 7,
+    "explanation": 15,
+    "explain": 16,
     "look": 16,
 }
 ONLY_IN = {
