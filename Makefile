@@ -35,6 +35,10 @@ attention: .venv/installed ## see where a run looks: ARGS="RUN --source hello"
 explain: .venv/installed ## a prompt that explains attention by what a run does: ARGS="RUN --source abc"
 	@$(BIN)/python scripts/explain.py $(ARGS)
 
+exercise: .venv/installed-dev ## test your file of an exercise: N=1, 2 or 3 (SOLUTION=1: the solution in its place)
+	@$(if $(filter $(N),1 2 3),,$(error N must be 1, 2 or 3, as in: make exercise N=1))
+	@EXERCISES=$(if $(SOLUTION),solutions) $(BIN)/python -m pytest -x --tb=short --no-header exercises/test_exercise_$(N).py $(ARGS)
+
 lint: .venv/installed-dev ## check format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
