@@ -157,6 +157,14 @@ def test_without_such_a_head_it_is_the_clearest(tiny_run: Path, tmp_path: Path, 
     assert ", because it is the clearest of cross-attention: " in printed(run, "--source", "abc")
 
 
+def test_what_a_terminal_could_take_for_its_own_is_printed_as_it_is(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = "[bold]x[/] :smile: " + 200 * "wide "
+    monkeypatch.setattr(explain, "numbers", lambda _: strange)
+    assert f"\n\n{strange}\n\n" in printed(tiny_run, "--source", "abc")
+
+
 def test_the_prompt_goes_into_a_file(tiny_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "new" / "prompt.md"
     assert printed(tiny_run, "--source", "abc", "--output", path) == f"prompt   {path}\n"

@@ -1,5 +1,6 @@
 """What is told of a head: numbers that agree with each other, and Markdown that no symbol breaks."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -108,6 +109,20 @@ def test_hidden_keys_have_no_number(tmp_path: Path) -> None:
     assert "- = hidden by the mask" in text
     assert "- What comes back is 1.000 times the value of place 0; there is no other." in text
     assert "The cosine between what comes back and the value of place 0 is 1.000." in text
+
+
+def test_the_cosine_is_of_what_comes_back_and_the_value_of_the_largest_weight(tmp_path: Path) -> None:
+    it = explain.explained(run(tmp_path), "bead", "encoder_self/layer0/head1")
+    said = re.findall(r"value of place (\d) is (\S+)\.$", numbers(it), re.MULTILINE)
+    value = it.found.scored.value if it.found.scored else np.empty(0)
+    expected = []
+    for row in chosen_rows(it):
+        weights = it.found.weights[row]
+        back, top = sum(weight * one for weight, one in zip(weights, value, strict=True)), int(np.argmax(weights))
+        both = math.sqrt(sum(back**2)) * math.sqrt(sum(value[top] ** 2))
+        expected.append((str(top), f"{sum(back * value[top]) / both:.3f}"))
+    assert said == expected
+    assert len({top for top, _ in said}) > 1
 
 
 def test_sizes_and_positions_are_told(tmp_path: Path) -> None:

@@ -104,7 +104,6 @@ def explained(one: Subject, text: str, wanted: str | None) -> Explained:
     if len(text) > LONGEST:
         raise ValueError(f"source must have at most {LONGEST} symbols to be explained, but has {len(text)}")
     source = spell(one.task, text)
-    one.model.check_length("source", len(source) + 2)
     shown = look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)
     name, why = _chosen(one, shown) if wanted is None else (wanted, "it was asked for")
     place, head = parse_head(one.model, name)
