@@ -23,6 +23,7 @@ def test_the_wheel_trains_from_an_empty_folder(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.endswith(".yaml")}
+        assert "lookback/outputs/prompt-attention-explainer.md" in archive.namelist()
     shipped = {f"lookback/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
     assert packed == shipped
     site, empty = tmp_path / "site", tmp_path / "empty"
