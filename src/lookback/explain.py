@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """What can be typed."""
     made = argparse.ArgumentParser(
         prog="explain.py",
-        description="Make a prompt that has a language model explain attention by what a trained head does.",
+        description="Make a prompt: explain attention by the numbers of one head of a trained run.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
