@@ -19,6 +19,7 @@ LEVELS = {
     "packing": 1,
     "machine": 0,
     "stop": 0,
+    "console": 0,
     "positions.base": 1,
     "view": 1.5,
     "attention": 2,
@@ -93,7 +94,7 @@ ONLY_IN = {
     "rapidfuzz": {"failures"},
     "scipy": {"intervals", "growth"},
     "x_transformers": {"peers_x"},
-    "rich": {"terminal", "heatmap", "scoreboard", "benchmark", "questions", "look"},
+    "rich": {"console", "terminal", "heatmap", "scoreboard", "benchmark", "questions", "look"},
 }
 
 

@@ -13,12 +13,13 @@ from typing import Literal
 
 from lookback import album, explorer, heatmap, questions, results, subjects, terminal
 from lookback.checkpoint import CheckpointError, write_whole
+from lookback.console import SteadyConsole
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.probes import Look, Story, heads_panels, spell
 from lookback.schema import ConfigError
 from lookback.subjects import Subject
-from lookback.terminal import SteadyConsole, shown_path
+from lookback.terminal import shown_path
 
 LONGEST = 300  # symbols
 LONGEST_ASKED = 10_000  # symbols of a string that --ablate and --force are tested at
