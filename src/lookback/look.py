@@ -164,9 +164,8 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     page = explorer.page([story for _, _, story in told], title)
     write_whole(folder / "explorer.html", page.encode(errors="replace"))
     console.print(f"\npictures   {shown_path(folder)}  ({written} PNG, maps.npz)", markup=False, soft_wrap=True)
-    console.print(
-        f"explorer   {shown_path(folder / 'explorer.html')}  (open it in a browser)", markup=False, soft_wrap=True
-    )
+    page = shown_path(folder / "explorer.html")
+    console.print(f"explorer   {page}  (open it in a browser)", markup=False, soft_wrap=True)
 
 
 @contextmanager
