@@ -37,6 +37,7 @@ CTRL_C = b"\x03"
 NUMBERS = [f"{number}" for number in range(1, len(walk.STEPS) + 1)]
 WIDE = ("小猫", "坐", "在", "软绵绵的", "垫子上")
 LONG = ("incomprehensibilities",) * 12
+LONG_WIDE = ("软绵绵的小猫咪喵喵",) * 12
 SETTING = Setting(("a", "b", "c", "d", "e"), seed=1, d_model=6, dk=3, dv=7, n_heads=2)
 
 
@@ -244,6 +245,10 @@ def test_a_step_gives_the_same_page_twice_and_another_with_another_seed() -> Non
     first, again, other = (walk.sentence(Setting(seed=seed)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(grid(first, "weights"), grid(again, "weights"))
     assert np.abs(grid(first, "weights") - grid(other, "weights")).max() > 0.01
+    for step in (walk.attention, walk.scaling, walk.masks, walk.heads):
+        first, again, other = (step(Setting(seed=seed)) for seed in (3, 3, 4))
+        np.testing.assert_array_equal(grids(first)[-1].values, grids(again)[-1].values)
+        assert np.abs(grids(first)[-1].values - grids(other)[-1].values).max() > 0.001, step
 
 
 def test_sentences_that_cannot_be_walked_through_are_refused() -> None:
@@ -311,6 +316,8 @@ def test_every_key_is_used_and_every_step_has_a_title() -> None:
 def test_nothing_is_wider_than_eighty_columns(language: str, words: tuple[str, ...]) -> None:
     for line in drawn(language, Setting(words)).splitlines():
         assert cell_len(line) <= 80, line
+        assert "-0.00 " not in f"{line} "
+        assert not re.search(r"\d…", line)
 
 
 @pytest.mark.parametrize("language", WORDS)
@@ -328,6 +335,7 @@ def test_headings_stand_over_their_numbers_whatever_the_width_of_letters(
         ]
         assert len({tuple(row[-len(ends[0]) :]) for row in ends}) == 1, table
         assert len({row[0] for row in ends[1:]}) == 1, table
+        assert len(set(np.diff(ends[0]))) == 1, table  # columns are equally wide
 
 
 def test_words_that_are_markup_or_emoji_codes_stay_as_they_are() -> None:

@@ -60,7 +60,7 @@ class Screen:
         self._line(self._say(f"{page.key}.shows", page.values))
         self._line()
         for formula in page.formula:
-            self._line(Text(" " * INDENT + formula, style="cyan"))
+            self._line(" " * INDENT + formula)
         for row in page.parts:
             for shown in self._beside([self._part(part) for part in row]):
                 self._line()

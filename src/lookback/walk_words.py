@@ -28,8 +28,9 @@ ENGLISH = {
     "attention.sum": "The output is a weighted sum of the rows of V. By hand: its first number is\n"
     "the sum of the last column above, {first:.2f}.",
     "scaling.title": "Why the scores are divided by sqrt(d_k)",
-    "scaling.shows": "A dot product of d_k random numbers with variance 1 has variance d_k. Measured\n"
-    "on {queries} queries with {keys} keys each, with the scores as they are and scaled:",
+    "scaling.shows": "If the numbers in queries and keys are independent, with mean 0 and variance 1,\n"
+    "a dot product of d_k of them has variance d_k. Measured on {queries} queries with {keys}\n"
+    "keys each, with the scores as they are and scaled:",
     "scaling.variance_raw": "variance\nas is",
     "scaling.variance_scaled": "variance\nscaled",
     "scaling.largest_raw": "max weight\nas is",
@@ -48,7 +49,7 @@ ENGLISH = {
     "sentence.columns": "Columns need not: '{key}' gets {total:.2f} in all.",
     "sentence.chance": "Embeddings and matrices are random, so who looks at whom is chance here. Only\n"
     "training gives it a meaning; --seed draws others.",
-    "heatmap.title": "The same weights in shades",
+    "heatmap.title": "The heatmap: the same weights in shades",
     "heatmap.shows": "Rows are queries, columns are keys, as in the table. The fuller a cell, the\n"
     "larger its weight.",
     "heatmap.shades": "{light}{light} begins at {first:.3f}, {medium}{medium} at {second:.3f}, "
@@ -105,7 +106,7 @@ CHINESE = {
     "array": "数组",
     "shape": "形状",
     "softmax.title": "softmax：把分数变成权重",
-    "softmax.shows": "不管一行分数是多少，经过 softmax 都变成一组正数，加起来等于 1，这就是权重。\n"
+    "softmax.shows": "任何一行分数，经过 softmax 都会变成一组正数，加起来等于 1，这就是权重。\n"
     "下面用的是第二课里 q1 那一行分数。",
     "softmax.printed": "课文里印的",
     "softmax.sum": "权重之和是 {total:.2f}。（先四舍五入再相加，得到的是 {rounded:.2f}。）",
@@ -114,13 +115,13 @@ CHINESE = {
     "softmax.shift": "先减去最大值，exp 就不会溢出，结果却不变：给每个分数都加上 1000，权重还是\n"
     "那些（最大相差 {difference:.1g}）；要是直接算 exp(1000)，得到的是无穷大。",
     "attention.title": "缩放点积注意力：一个查询看所有的键",
-    "attention.shows": "每个词的嵌入是一行随机数，合起来就是 X。三个矩阵把它投影成查询（我在找什么）、\n"
-    "键（我包含什么）和值（我能提供什么）。然后让“{query}”的查询去看每一个键。",
+    "attention.shows": "每个词的嵌入是一行随机数，合起来就是 X。三个权重矩阵把它投影成\n"
+    "查询（我在找什么）、键（我包含什么）和值（我能提供什么）。\n然后让“{query}”的查询去看每一个键。",
     "attention.match": "“{query}”给“{key}”的权重最大，是 {largest:.2f}，\n因为它的查询和这个键的点积最大。",
     "attention.sum": "输出就是 V 各行的加权求和。不妨自己算一遍：输出的第一个数，就是上面\n"
     "weights * V[:, 0] 那一列的和，{first:.2f}。",
     "scaling.title": "为什么要除以 sqrt(d_k)",
-    "scaling.shows": "查询和键各有 d_k 个方差为 1 的随机数，它们的点积方差就是 d_k。\n"
+    "scaling.shows": "查询和键里的数要是相互独立，均值为 0、方差为 1，d_k 维的点积方差就是 d_k。\n"
     "下面取 {queries} 个查询，每个查询配 {keys} 个键，比一比缩放前后：",
     "scaling.variance_raw": "方差\n缩放前",
     "scaling.variance_scaled": "方差\n缩放后",
@@ -140,8 +141,8 @@ CHINESE = {
     "sentence.columns": "每一列的和却不一定：“{key}”那一列加起来是 {total:.2f}。",
     "sentence.chance": "嵌入和矩阵都是随机数，所以现在谁看谁全凭运气，要训练过才有意义。\n"
     "换一个 --seed，就换一组随机数。",
-    "heatmap.title": "用深浅来看同样的权重",
-    "heatmap.shows": "和上一步的表一样，行是查询，列是键。格子越深，权重越大。",
+    "heatmap.title": "热力图：把同样的权重画成深浅",
+    "heatmap.shows": "和上一步的表一样，行是查询，列是键。格子涂得越满，权重越大。",
     "heatmap.shades": "{light}{light} 从 {first:.3f} 起，{medium}{medium} 从 {second:.3f} 起，"
     "{dark}{dark} 从 {third:.3f} 起，{full}{full} 是 {largest:.3f}；\n空白只表示比 {first:.3f} 还小，并不是 0。",
     "heatmap.largest": "深浅是向下取整的，所以只有最大的权重才涂满：\n“{query}”看“{key}”，{largest:.3f}。",
