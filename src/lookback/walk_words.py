@@ -92,8 +92,7 @@ ENGLISH = {
     "torch.shows": "The layer of the step on many heads, and torch's with the very same weights,\n"
     "read the same sentence, without a mask and with the causal one.",
     "torch.difference": "largest difference",
-    "torch.missing": "torch is not installed in this Python, so this step is left out. All others\n"
-    "need only NumPy.",
+    "torch.missing": "torch is not installed in this Python, so this step is left out. All others\ndo without it.",
     "torch.same": "The largest difference of all is {difference:.2g}, mere rounding: it is one formula.",
     "torch.mean": "torch returns the mean over the heads unless average_attn_weights=False.",
     "torch.mask": "In torch's attn_mask, True means: may not look. The lesson means the opposite.",
@@ -177,7 +176,7 @@ CHINESE = {
     "torch.title": "换成 nn.MultiheadAttention，结果一样",
     "torch.shows": "把上面那个多头注意力层的权重矩阵原样交给 torch，读同一句话，\n不加掩码和加因果掩码各算一遍。",
     "torch.difference": "最大相差",
-    "torch.missing": "这个 Python 里没有装 torch，这一步就跳过了；其余各步只要 NumPy。",
+    "torch.missing": "这个 Python 里没有装 torch，这一步就跳过了；其余各步都用不着它。",
     "torch.same": "相差最大的也只有 {difference:.2g}，这是舍入误差：公式是同一个。",
     "torch.mean": "torch 默认返回各头的平均；要每个头的，得写 average_attn_weights=False。",
     "torch.mask": "torch 的 attn_mask 里，True 是不许看，和课文里正好相反。",
