@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attention exercise explain help train compare compare-quick test test-all board lint format benchmark clean
+.PHONY: attention exercise explain help lesson train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: .venv/installed-dev ## set up, then run the fast tests
 
 test-all: .venv/installed-dev ## run all tests, minutes of training and the browser included
 	@$(PYTEST) -m '' $(ARGS)
+
+lesson: .venv/installed ## walk through the lesson step by step (ARGS="--language zh")
+	@$(BIN)/python scripts/lesson.py $(ARGS)
 
 board: .venv/installed ## open TensorBoard on all runs
 	@$(BIN)/tensorboard --logdir runs --samples_per_plugin images=500 $(ARGS)

@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
+from lookback.console import PLAIN_SHADES, SHADES
 from lookback.figures import COLOURS, OUTLINE, Panel
-from lookback.heatmap import PLAIN_SHADES, SHADES, coloured, labels, shaded, show
+from lookback.heatmap import coloured, labels, shaded, show
 from lookback.lesson import ascii_heatmap
 
 PANEL = Panel("abc", ["c", "b", "<eos>"], ["<bos>", "a", "b", "c", "<eos>"], "written", "read", [(0, 3), (1, 2)])

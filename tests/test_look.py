@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from lookback import checkpoint, config, data, interventions, look, subjects
+from lookback.console import SteadyConsole
 from lookback.figures import COLOURS
 from lookback.interventions import MEANING
 from lookback.probes import spell
@@ -25,7 +26,6 @@ from lookback.run_folder import checkpoint_path
 from lookback.subjects import Subject
 from lookback.tasks.base import Ids, Task
 from lookback.tasks.reverse import Reverse
-from lookback.terminal import SteadyConsole
 from lookback.tokens import Vocabulary
 from test_subjects import MAPS, REVERSE, RIGHT, change_config, flat, pointing, scripted, write_weights
 

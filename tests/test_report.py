@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from conftest import write_run
 from lookback import report, results
+from lookback.console import SteadyConsole
 from lookback.groups import grouped
-from lookback.terminal import SteadyConsole
 
 SCORES = {"rnn": (1 / 3, 2 / 7), "transformer": (0.1 + 0.2, 1 / 7)}  # none is short in decimals
 

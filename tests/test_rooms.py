@@ -19,6 +19,11 @@ LEVELS = {
     "packing": 1,
     "machine": 0,
     "stop": 0,
+    "console": 0,
+    "walk_words": 0,
+    "walk_parts": 1,
+    "walk": 2,
+    "walk_page": 3,
     "positions.base": 1,
     "view": 1.5,
     "attention": 2,
@@ -96,7 +101,7 @@ ONLY_IN = {
     "rapidfuzz": {"failures"},
     "scipy": {"intervals", "growth"},
     "x_transformers": {"peers_x"},
-    "rich": {"terminal", "heatmap", "scoreboard", "benchmark", "questions", "look"},
+    "rich": {"console", "walk_page", "terminal", "heatmap", "scoreboard", "benchmark", "questions", "look"},
 }
 
 

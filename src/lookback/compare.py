@@ -21,6 +21,7 @@ from lookback import (
 )
 from lookback.command_line import SIGNALS
 from lookback.comparison import Entry, Plan
+from lookback.console import SteadyConsole
 from lookback.groups import grouped
 from lookback.launcher import Job, Outcome, run_jobs
 from lookback.machine import code_version
@@ -50,7 +51,7 @@ def run(plan: Plan, folder: Path, resume: bool) -> int:
     Returns:
         the exit code: 0, 1 if a run failed or none can be compared, or 128 + the signal that stopped it.
     """
-    console = terminal.SteadyConsole(highlight=False)
+    console = SteadyConsole(highlight=False)
     expected: dict[str, Sequence[int]] = {}
     unreadable: list[str] = []
     code = 0
@@ -117,7 +118,7 @@ class Planned:
         return found if found.raw == self.raw else replace(missing, problem="unfinished: another run is there")
 
 
-def train(plan: Plan, folder: Path, console: terminal.SteadyConsole) -> tuple[list[Result], int]:
+def train(plan: Plan, folder: Path, console: SteadyConsole) -> tuple[list[Result], int]:
     """Train all runs of a plan that are not there yet.
 
     Returns:
@@ -162,7 +163,7 @@ def earlier_runs(root: Path) -> dict[str, Path]:
 
 
 def run_all(
-    plan: Plan, folder: Path, planned: Sequence[Planned], console: terminal.SteadyConsole
+    plan: Plan, folder: Path, planned: Sequence[Planned], console: SteadyConsole
 ) -> tuple[dict[str, str], int]:
     """Run the jobs, and watch them.
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from lookback import results, subjects
 from lookback.checkpoint import write_whole
+from lookback.console import SteadyConsole
 from lookback.explanation import Explained, numbers
 from lookback.interventions import head_name, layers, parse_head
 from lookback.lookups import lookups
 from lookback.probes import Look, look, spell
 from lookback.subjects import Subject
-from lookback.terminal import SteadyConsole, guarded, shown_path
+from lookback.terminal import guarded, shown_path
 
 HERE = Path(__file__).parent
 NAME = "outputs/prompt-attention-explainer.md"

@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from lookback.console import shades
 from lookback.figures import COLOURS, OUTLINE, Panel, level, plain
 from lookback.lesson import ascii_heatmap
 
-SHADES = " ░▒▓█"
-PLAIN_SHADES = " .:*#"
 SHORT = {"<bos>": "^", "<eos>": "$"}
 LONGEST = 6  # letters of a symbol
 ANSWER = "[]"
@@ -45,13 +44,8 @@ def coloured(panel: Panel, weights: NDArray[np.floating]) -> Text:
 
 def shaded(console: Console, panel: Panel, weights: NDArray[np.floating]) -> str:
     """A map in the lesson's shades, or in plain characters where those cannot be printed."""
-    try:
-        SHADES.encode(console.encoding)
-        shades = SHADES
-    except UnicodeEncodeError:
-        shades = PLAIN_SHADES
     rows, columns = labels(panel.rows), labels(panel.columns)
-    lines = ascii_heatmap(weights, rows, columns, shades).splitlines()
+    lines = ascii_heatmap(weights, rows, columns, shades(console)).splitlines()
     width = max(map(len, [*rows, *columns])) + 1  # of a cell, and of the rows' labels; the shade stands at its end
     for row, column in panel.outlined:
         at = width * (column + 2) - 2

@@ -120,6 +120,15 @@ class MultiHeadAttention:
         return joined @ self.Wo, weights
 
 
+def shade(weights: Array, chars: str = " ░▒▓█") -> list[list[str]]:
+    """A character for each cell of a map (query, key): the first of `chars` = 0, the last = the largest weight.
+
+    Shares of the largest weight are rounded down, so with five shades the fourth begins at three quarters of it.
+    """
+    levels = (weights * (len(chars) - 1) / max(weights.max(), np.finfo(float).tiny)).astype(int)
+    return [[chars[level] for level in row] for row in levels]
+
+
 def ascii_heatmap(weights: Array, rows: list[str], columns: list[str] | None = None, chars: str = " ░▒▓█") -> str:
     """Draw a map of weights with five shades: blank = 0, full = the largest weight of the map.
 
@@ -139,8 +148,7 @@ def ascii_heatmap(weights: Array, rows: list[str], columns: list[str] | None = N
     if weights.shape != (len(rows), len(columns)):
         raise ValueError(f"a map of shape {weights.shape} does not fit {len(rows)} rows, {len(columns)} columns")
     cell = max(len(label) for label in [*rows, *columns]) + 1
-    levels = (weights * (len(chars) - 1) / max(weights.max(), np.finfo(float).tiny)).astype(int)
     lines = [" " * cell + "".join(f"{label:>{cell}}" for label in columns)]
-    for label, row in zip(rows, levels, strict=True):
-        lines.append(f"{label:>{cell}}" + "".join(f"{chars[level]:>{cell}}" for level in row))
+    for label, row in zip(rows, shade(weights, chars), strict=True):
+        lines.append(f"{label:>{cell}}" + "".join(f"{char:>{cell}}" for char in row))
     return "\n".join(lines) + "\n"

@@ -12,11 +12,12 @@ from typing import Literal
 
 from lookback import album, explorer, heatmap, questions, results, subjects, terminal
 from lookback.checkpoint import write_whole
+from lookback.console import SteadyConsole
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.probes import Look, Story, heads_panels, spell
 from lookback.subjects import Subject
-from lookback.terminal import SteadyConsole, guarded, shown_path
+from lookback.terminal import guarded, shown_path
 
 LONGEST = 300  # symbols
 LONGEST_ASKED = 10_000  # symbols of a string that --ablate and --force are tested at
@@ -147,9 +148,8 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     page = explorer.page([story for _, _, story in told], title)
     write_whole(folder / "explorer.html", page.encode(errors="replace"))
     console.print(f"\npictures   {shown_path(folder)}  ({written} PNG, maps.npz)", markup=False, soft_wrap=True)
-    console.print(
-        f"explorer   {shown_path(folder / 'explorer.html')}  (open it in a browser)", markup=False, soft_wrap=True
-    )
+    page = shown_path(folder / "explorer.html")
+    console.print(f"explorer   {page}  (open it in a browser)", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import Any
 
 from lookback import board, charts, scoreboard, sheets
 from lookback.checkpoint import write_whole
+from lookback.console import SteadyConsole
 from lookback.groups import Group
 from lookback.results import Result
-from lookback.terminal import SteadyConsole
 
 
 def write(

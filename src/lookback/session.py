@@ -14,6 +14,7 @@ from lookback import checkpoint, failures, terminal
 from lookback.board import Board
 from lookback.by_length import LengthScore, beyond, entries, evaluate, few
 from lookback.config import Config, digest, upgraded
+from lookback.console import SteadyConsole
 from lookback.data import Batch, fingerprint, places, train_batch
 from lookback.evaluate import Validation, exact_match, validate, validation_batch
 from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
@@ -56,7 +57,7 @@ class Run:
         forget_peak_memory()
         self.config = loaded
         self.folder = folder
-        self.console = terminal.SteadyConsole(highlight=False, quiet=quiet)
+        self.console = SteadyConsole(highlight=False, quiet=quiet)
         self.task, model = build(loaded)
         self.model = model.to(choose_device(loaded.train.device))
         self.trainer = Trainer(self.model, loaded.train)

@@ -1,6 +1,5 @@
 """What a person sees in the terminal: progress, tables, examples, a map."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -25,15 +24,6 @@ EXAMPLES = 4
 LINE_SYMBOLS = 30
 HERE = Path.cwd()  # where the command was typed; Hydra may go elsewhere
 LINES_WITHOUT_TERMINAL = 20
-
-
-class SteadyConsole(Console):
-    """A console that falls silent when nobody reads any more (`| head`), instead of ending the program."""
-
-    def on_broken_pipe(self) -> None:
-        """Called by rich, which would exit."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def guarded(act: Callable[[], object]) -> int:

@@ -1,0 +1,27 @@
+"""Where a person reads: a console that survives a closed pipe, and the shades that it can print."""
+
+import os
+import sys
+
+from rich.console import Console
+
+SHADES = " ░▒▓█"
+PLAIN_SHADES = " .:*#"
+
+
+class SteadyConsole(Console):
+    """A console that falls silent when nobody reads any more (`| head`), instead of ending the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich, which would exit."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def shades(console: Console) -> str:
+    """The lesson's five shades from light to dark, or plain characters where those cannot be printed."""
+    try:
+        SHADES.encode(console.encoding)
+    except UnicodeEncodeError:
+        return PLAIN_SHADES
+    return SHADES
