@@ -43,8 +43,13 @@ LEVELS = {
     "implementations": 7,
     "leaks": 8,
     "equivalence": 9,
+    "verdicts": 10,
+    "student_file": 0,
     "faults": 1,
-    "student": 2,
+    "diagnosis": 2,
+    "trials": 2,
+    "judges": 3,
+    "student": 4,
     "probes": 6,
     "failures": 6,
     "interventions": 6,
@@ -98,7 +103,7 @@ ONLY_IN = {
     "rapidfuzz": {"failures"},
     "scipy": {"intervals", "growth"},
     "x_transformers": {"peers_x"},
-    "rich": {"terminal", "heatmap", "scoreboard", "benchmark", "questions", "look"},
+    "rich": {"terminal", "heatmap", "scoreboard", "benchmark", "questions", "look", "verdicts"},
 }
 
 

@@ -144,5 +144,5 @@ def _pulled(model: nn.Module, logits: Tensor, pull: Tensor, order: list[list[str
     parameters = dict(model.named_parameters())
     asked = [parameters.pop(name) for packed in order for name in packed]
     assert not parameters
-    found = iter(torch.autograd.grad(logits, asked, pull))
+    found = iter(torch.autograd.grad(logits, asked, pull, materialize_grads=True))
     return Result(logits, None, tuple(torch.cat([next(found) for _ in packed]) for packed in order))

@@ -121,7 +121,7 @@ def torch_attention(given: Inputs) -> Result:
 
 
 def _gradients(output: Tensor, given: Inputs) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(output, given[:3], given.pull)
+    return torch.autograd.grad(output, given[:3], given.pull, materialize_grads=True)
 
 
 class Layers(NamedTuple):
@@ -199,7 +199,7 @@ def _layer_gradients(output: Tensor, given: Layers) -> tuple[Tensor, ...]:
     ours = given.ours
     parts = [*_projections(ours), ours.output_projection]
     asked = [given.x, *(part.weight for part in parts), *(part.bias for part in parts)]
-    x, *found = torch.autograd.grad(output, asked, given.pull)
+    x, *found = torch.autograd.grad(output, asked, given.pull, materialize_grads=True)
     return x, torch.cat(found[:3]), torch.cat(found[4:7]), found[3], found[7]
 
 

@@ -62,7 +62,7 @@ def _probe(what: str, where: str, run: Run, shape: tuple[int, ...], hidden: Tens
     change = STRETCH * torch.randn(shape)
     zeros = torch.zeros(shape, requires_grad=True)
     before = run(zeros)
-    [gradient] = torch.autograd.grad(before, zeros, torch.randn_like(before))
+    [gradient] = torch.autograd.grad(before, zeros, torch.randn_like(before), materialize_grads=True)
     leak, control = (largest([before], [run(change * part)]) for part in (hidden, ~hidden))
     numbers = (leak, largest([gradient * hidden]), control)
     return Probe(what, where, *numbers, all(map(math.isfinite, (*numbers, largest([gradient])))))
