@@ -170,12 +170,19 @@ def changed(old: str, new: str, text: str = MATRICES) -> str:
     [
         (MATRICES, 4, {"scaled_dot_product_attention": "mask: True = may look"}),
         (EINSUM, 3, {"scaled_dot_product_attention": "mask: added to the scores, 0 and -inf"}),
-        (LOOPS, 2, {"softmax": "takes one row at a time", "scaled_dot_product_attention": "mask: True = may look"}),
+        (
+            LOOPS,
+            2,
+            {
+                "softmax": "takes one row at a time, which is",
+                "scaled_dot_product_attention": "mask: True = may look",
+            },
+        ),
         (
             BY_ROWS,
             2,
             {
-                "softmax": "right for one row at a time, which is how it is used here",
+                "softmax": "takes one row at a time, which is how it is used here",
                 "scaled_dot_product_attention": "has no mask",
             },
         ),
@@ -205,6 +212,30 @@ OWN = "w = softmax((X @ self.Wq) @ (X @ self.Wk).T / {}); return w @ (X @ self.W
 FAULTS = {
     "axis": ("softmax", changed("axis=-1", "axis=0"), "wrong axis: each column sums to 1"),
     "whole array": ("softmax", changed(", axis=-1, keepdims=True", ""), "over the whole array"),
+    "sum over the wrong axis": (
+        "softmax",
+        changed("np.sum(e, axis=-1,", "np.sum(e, axis=0,"),
+        "the sum in softmax runs over the wrong axis: the first row sums to",
+    ),
+    "sum of everything": (
+        "softmax",
+        changed("np.sum(e, axis=-1, keepdims=True)", "np.sum(e)"),
+        "over the whole array",
+    ),
+    "no keepdims": (
+        "softmax",
+        changed("np.sum(e, axis=-1, keepdims=True)", "np.sum(e, axis=-1)"),
+        "raises an error at line 7: ValueError: operands could not be broadcast",
+    ),
+    "no keepdims where it fits": (
+        "SelfAttention",
+        changed(
+            INLINE,
+            "s = (X @ self.Wq) @ (X @ self.Wk).T / 2; e = np.exp(s - s.max(axis=1, keepdims=True))\n"
+            "        w = e / e.sum(axis=1); return w @ (X @ self.Wv), w",
+        ),
+        "each column is divided by the sum of a row",
+    ),
     "no scale": (ATTENTION, changed(" / np.sqrt(Q.shape[-1])", ""), "scale is missing: the scores are not divided"),
     "scale without root": (ATTENTION, changed("np.sqrt(Q.shape[-1])", "Q.shape[-1]"), "by 4, which is d_k without"),
     "scale turned": (ATTENTION, changed("/ np.sqrt", "* np.sqrt"), "multiplied by sqrt(d_k) = sqrt(4)"),
@@ -239,6 +270,7 @@ FAULTS = {
     ),
     "mask added": (ATTENTION, changed("np.where(mask, scores, -1e9)", "scores + mask * -1e9"), "mask is turned"),
     "mask ignored": (ATTENTION, changed("scores = np.where(mask, scores, -1e9)", "pass"), "the mask does nothing"),
+    "mask too weak": (ATTENTION, changed("-1e9", "-5"), "hidden keys have weights of up to 0.0"),
     "mask of zeros": (ATTENTION, changed("-1e9", "0"), "set to 0, which exp makes 1"),
     "late mask": (
         ATTENTION,
@@ -283,6 +315,11 @@ FAULTS = {
         ATTENTION,
         changed("weights @ V, weights", "weights, weights @ V"),
         "returns weights (5, 7) first, then the output (5, 6)",
+    ),
+    "three things": (
+        ATTENTION,
+        changed("weights @ V, weights", "weights @ V, weights, scores"),
+        "returns shapes (5, 6) and (5, 7) and (5, 7), but should return output (5, 6) and weights (5, 7)",
     ),
     "only output": (
         ATTENTION,
@@ -335,6 +372,35 @@ def test_each_fault_is_named_where_it_is(tmp_path: Path, name: str) -> None:
     for other in others:  # steps that use it are not blamed
         assert other.diagnosis == f"only through {step}: with the lesson's in its place it is right"
     assert list(found) == list(student.STEPS)
+
+
+@pytest.mark.parametrize("scale", ["2", "np.sqrt(self.d_model)", "self.d_model", "1"])
+def test_a_layer_of_its_own_softmax_that_overflows_is_found_whatever_its_scale(tmp_path: Path, scale: str) -> None:
+    own = "e = np.exp((X @ self.Wq) @ (X @ self.Wk).T / {}); w = e / e.sum(1)[:, None]; return w @ (X @ self.Wv), w"
+    found = judge(tmp_path, changed(INLINE, own.format(scale)))["SelfAttention"]
+    assert "is not stable: of very large scores it gives nan" in found.diagnosis
+    assert found.diagnosis.count(";") == (scale != "2")
+
+
+def test_output_alone_is_enough_to_name_a_fault(tmp_path: Path) -> None:
+    text = changed("np.sqrt(Q.shape[-1])", "Q.shape[-1]", changed("weights @ V, weights", "weights @ V"))
+    found = judge(tmp_path, text)[ATTENTION].diagnosis
+    assert found.startswith("returns only the output, (5, 6), and not the weights; the scores are divided by 4")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "note"),
+    [
+        ("scores = Q @", "B, H, T, D = Q.shape; scores = Q @", "takes arrays with batch and heads in front"),
+        ("return weights @ V, weights", "return [weights @ V, weights]", "mask: True = may look"),
+        ("np.where(mask, scores, -1e9)", "scores - 1e9 * (1 - mask)", "mask: True = may look"),
+        ("np.where(mask, scores, -1e9)", "scores + (1.0 - mask / 1.0) * -1e9", "mask: True = may look"),
+        ("if mask is not None:", "if mask is not None:\n        -mask", "mask: 1 = may look, 0 = hidden"),
+    ],
+)
+def test_other_ways_to_be_called_are_found(tmp_path: Path, old: str, new: str, note: str) -> None:
+    found = judge(tmp_path, changed(old, new))[ATTENTION]
+    assert (found.verdict, found.diagnosis.split("; ")[0]) == ("right", note)
 
 
 def test_two_faults_in_one_step_are_both_named(tmp_path: Path) -> None:

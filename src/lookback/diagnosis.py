@@ -58,21 +58,18 @@ def _fitted(case: Case, weights: Array, split: Way, product: Way) -> Iterator[Wa
 
 def explain(case: Case, seen: Seen) -> Steps | None:
     """Find the fewest faults that give exactly what was seen; None if no ways that are known do."""
-    layer = bool(case.heads)
     square = case.query.shape == case.key.shape
-    ways = itertools.product(
-        SPLIT if layer else SPLIT[:1],
-        PRODUCT if square else PRODUCT[:1],
-        NORMALISE,
-        JOIN if layer else JOIN[:1],
-        PROJECT if layer else PROJECT[:1],
-    )
-    candidates = []
-    for split, product, normalise, join, project in ways:
+    found = []
+    for split, product in itertools.product(SPLIT if case.heads else SPLIT[:1], PRODUCT if square else PRODUCT[:1]):
         fitted = () if seen.weights is None else _fitted(case, seen.weights, split, product)
-        for scale in (*scales(case), *fitted):
-            candidates.append(Steps(split, product, scale, normalise, join, project, HIDE[0]))
-    few = [steps for steps in candidates if len(steps.faults) <= MOST_FAULTS]
+        for scale, normalise in itertools.product((*scales(case), *fitted), NORMALISE):
+            found.append(Steps(split, product, scale, normalise, JOIN[0], PROJECT[0], HIDE[0]))
+    if seen.weights is not None:
+        found = [steps for steps in found if same(steps, case, None, Seen(None, seen.weights))]
+    if case.heads:
+        ends = list(itertools.product(JOIN, PROJECT))
+        found = [replace(steps, join=join, project=project) for steps in found for join, project in ends]
+    few = [steps for steps in found if len(steps.faults) <= MOST_FAULTS]
     return next((steps for steps in sorted(few, key=_badness) if same(steps, case, None, seen)), None)
 
 

@@ -120,55 +120,53 @@ class Steps:
         return Seen(output, weights)
 
 
-def _over(axis: int | tuple[int, ...]) -> Callable[[Array], Array]:
+Axes = int | tuple[int, ...] | None
+
+
+def _softmax(sums: Axes, *, maxima: Axes = -1, keep: bool = True) -> Callable[[Array], Array]:
+    """exp(scores - maximum) / sum, each over the axes that are named; None = all."""
+
     def normalise(scores: Array) -> Array:
-        e = np.exp(scores - scores.max(axis=axis, keepdims=True))
-        return e / e.sum(axis=axis, keepdims=True)  # type: ignore[no-any-return]
+        e = np.exp(scores - scores.max(axis=maxima, keepdims=True))
+        weights: Array = e / e.sum(axis=sums, keepdims=keep)
+        return weights
 
     return normalise
 
 
-def _everything(scores: Array) -> Array:
-    """One softmax over a whole map, or over all of them."""
-    return _over(tuple(range(scores.ndim)))(scores)
-
-
-ROWS = "axis=-1, keepdims=True"
+SHARE = "each query (row) shares out 1 among the keys: max and sum with axis=-1, keepdims=True"
+COLUMNS = Fault(
+    "softmax runs over the wrong axis: each column sums to 1, and the first row to {row_sum:.2f}", SHARE
+)
+WHOLE = Fault("softmax runs over the whole array: all of it sums to 1, and the first row to {row_sum:.2f}", SHARE)
+BY_HEADS = Fault("softmax runs over the wrong axis, that of the heads: the first row sums to {row_sum:.2f}", SHARE)
+KEEP = Fault(
+    "each column is divided by the sum of a row: the first row sums to {row_sum:.2f}, not to 1",
+    "sum with keepdims=True, so that each row is divided by its own sum",
+)
+SUMMED = "the sum in softmax runs over {}: the first row sums to {{row_sum:.2f}}, not to 1"
 NORMALISE = (
     Way(softmax),
-    Way(
-        _over(-2),
-        Fault(
-            "softmax runs over the wrong axis: each column sums to 1, and the first row to {row_sum:.2f}",
-            f"each query (row) shares out 1 among the keys: max and sum with {ROWS}",
-        ),
-    ),
-    Way(
-        _everything,
-        Fault(
-            "softmax runs over the whole array: all of it sums to 1, and the first row to {row_sum:.2f}",
-            f"each query (row) shares out 1 among the keys: max and sum with {ROWS}",
-        ),
-    ),
-    Way(
-        _over(-3),
-        Fault(
-            "softmax runs over the wrong axis, that of the heads: the first row sums to {row_sum:.2f}",
-            "axis=1 is right for (batch, query, key) only by chance; axis=-1 is always that of the keys",
-        ),
-    ),
+    Way(_softmax(-2, maxima=-2), COLUMNS),
+    Way(_softmax(None, maxima=None), WHOLE),
+    Way(_softmax(-3, maxima=-3), BY_HEADS),
+    Way(_softmax(-2), Fault(SUMMED.format("the wrong axis"), SHARE)),
+    Way(_softmax(None), Fault(SUMMED.format("the whole array"), SHARE)),
+    Way(_softmax(-3), Fault(SUMMED.format("the wrong axis, that of the heads"), SHARE)),
+    Way(_softmax(-1, keep=False), KEEP),
+    Way(_softmax(-1, maxima=None, keep=False), KEEP),
     Way(
         lambda scores: np.exp(scores - scores.max(axis=-1, keepdims=True)),
         Fault(
             "the weights are not normalised: the first row sums to {row_sum:.2f}, not to 1",
-            f"divide exp(x) by its own sum, with {ROWS}",
+            "divide exp(x) by its own sum, with axis=-1, keepdims=True",
         ),
     ),
     Way(
         np.exp,
         Fault(
             "the weights are not normalised: the first row sums to {row_sum:.2f}, not to 1",
-            f"divide exp(x) by its own sum, with {ROWS}",
+            "divide exp(x) by its own sum, with axis=-1, keepdims=True",
         ),
     ),
     Way(

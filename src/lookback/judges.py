@@ -22,8 +22,13 @@ class Judgement(NamedTuple):
     notes: list[str]
 
 
-def judge_softmax(module: ModuleType, function: Callable[..., Any]) -> Judgement:
-    """Softmax of small numbers, then of large ones.
+def judge_softmax(module: ModuleType, function: Callable[..., Any], asked: set[int]) -> Judgement:
+    """Softmax of small numbers, then of large ones: of a matrix, unless it is only used for single rows.
+
+    Args:
+        module: somebody's file.
+        function: of that file.
+        asked: how many axes the arrays have that the file's own attention gives it; empty = it is not used.
 
     Raises:
         TroubleError: if nothing comes back that could be judged.
@@ -36,10 +41,12 @@ def judge_softmax(module: ModuleType, function: Callable[..., Any]) -> Judgement
         return np.stack([whole(row) for row in x])
 
     x, ask, notes = normal(ROWS, COLUMNS), whole, []
+    if asked == {1}:
+        ask, notes = by_rows, ["takes one row at a time, which is how it is used here"]
     try:
-        found = whole(x)
+        found = ask(x)
     except TroubleError as trouble:
-        if trouble.called:
+        if trouble.called or asked:
             raise
         ask, notes = by_rows, ["takes one row at a time"]
         try:
@@ -61,7 +68,7 @@ FIRST_MAXIMUM = "subtract the largest score of each row before exp: x - x.max(ax
 
 def _softmax_faults(x: Array, found: Array) -> list[Fault]:
     for way in NORMALISE:
-        with np.errstate(all="ignore"), suppress(np.exceptions.AxisError):
+        with np.errstate(all="ignore"), suppress(ValueError):  # no such axis
             if np.allclose(way.do(x), found, CLOSE, CLOSE):
                 return [] if way.fault is None else [filled(way.fault, found[0])]
     shown = [
@@ -92,17 +99,22 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
         TroubleError: if nothing comes back that could be judged.
     """
     trial, seen, wrong = _first(trials)
-    notes = list(trial.notes)
+    notes, stretch = list(trial.notes), 1.0
     found = [(case, steps) for case in trial.cases if (steps := explain(case, seen)) is not None]
     if found:
         case, steps = min(found, key=lambda pair: len(pair[1].faults))
         wrong += sentences(steps, case)
+        one = np.ones(())
+        stretch = float(
+            np.sqrt(Steps.right(case).scale.do(one) / steps.scale.do(one))
+        )  # makes up for a wrong scale
         if mask_keyword(trial.function) is not None:
             faults, sense = _mask(trial, case, steps)
             wrong, notes = wrong + faults, notes + sense
     else:
         wrong.append(_unknown(trial.cases[0], seen))
-    wrong += _large(lambda: trial.ask(trial.large), "of very large scores")
+    far = [part * stretch for part in trial.large]
+    wrong += _large(lambda: trial.ask(far), "of very large scores")
     return Judgement(wrong, notes)
 
 
@@ -148,8 +160,16 @@ def _mask(trial: Trial, case: Case, steps: Steps) -> tuple[list[Fault], list[str
         added, _ = trial.ask(case.inputs, np.where(mask, 0.0, -np.inf))
         if same(steps, case, mask, added):
             return [], [ADDED]
-    told = f"with a mask it {troubles[0]}" if not answers else "with a mask the result is another than the lesson's"
+    told = f"with a mask it {troubles[0]}" if not answers else f"with a mask {_shown(answers[0], mask)}"
     return [Fault(told, "hide scores before softmax: np.where(mask, scores, -1e9)")], []
+
+
+def _shown(seen: Seen, mask: Mask) -> str:
+    """What a mask that does something strange leaves to see."""
+    if seen.weights is None:
+        return "the output is another than the lesson's"
+    hidden = np.abs(np.where(mask, 0.0, seen.weights)).max()
+    return f"the result is another than the lesson's: hidden keys have weights of up to {hidden:.2g}"
 
 
 def _unknown(case: Case, seen: Seen) -> Fault:

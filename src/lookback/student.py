@@ -35,7 +35,7 @@ class Finding:
 
 Judge = Callable[[ModuleType, Any], Judgement]
 STEPS: dict[str, Judge] = {
-    "softmax": judge_softmax,
+    "softmax": lambda module, it: judge_softmax(module, it, _asked(module)),
     "scaled_dot_product_attention": lambda module, it: judge_attention(attention_trials(module, it)),
     "SelfAttention": lambda module, it: judge_attention(layer_trials(module, it)),
     "MultiHeadAttention": lambda module, it: judge_attention(heads_trials(module, it)),
@@ -67,8 +67,6 @@ def check(path: Path) -> list[Finding]:
             findings.append(Finding(step, "not there"))
             continue
         judgement = _judge(module, step, name)
-        if judgement.wrong and step == "softmax" and _used_by_rows(module, names):
-            judgement = Judgement([], ["right for one row at a time, which is how it is used here"])
         through = list(faulty)
         judgement, alone = _alone(module, step, name, judgement, faulty)
         if judgement.wrong and alone:
@@ -110,21 +108,21 @@ def _alone(
     return again if fewer else judgement, True
 
 
-def _used_by_rows(module: ModuleType, names: dict[str, str | None]) -> bool:
-    """Whether the file's attention is right, and softmax is only asked for single rows there."""
+def _asked(module: ModuleType) -> set[int]:
+    """How many axes the arrays have that the file's other steps give to its softmax."""
     axes: set[int] = set()
-    softmax, attention = names["softmax"], names["scaled_dot_product_attention"]
-    if softmax is None or attention is None:
-        return False
-    function = getattr(module, softmax)
+    function = module.softmax
 
     def noted(x: object, *more: object, **named: object) -> object:
         axes.add(np.ndim(x))  # type: ignore[arg-type]
         return function(x, *more, **named)
 
-    with _replaced(module, {softmax: noted}):
-        judgement = _judge(module, "scaled_dot_product_attention", attention)
-    return not judgement.wrong and axes == {1}
+    with _replaced(module, {"softmax": noted}):
+        for step in STEPS:
+            name = _name(module, step)
+            if step != "softmax" and name is not None:
+                _judge(module, step, name)
+    return axes
 
 
 def _finding(step: str, judgement: Judgement) -> Finding:

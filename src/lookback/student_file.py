@@ -87,12 +87,14 @@ def call(module: ModuleType, function: Callable[..., Any], *arguments: Any, **ke
         with _quiet():
             return function(*given, **keywords)
     except (Exception, SystemExit) as error:
-        hint = HINTS.get(str(error), "")
+        hint = next((hint for start, hint in HINTS.items() if str(error).startswith(start)), "")
         raise TroubleError(f"raises an error at {_told(error, str(module.__file__))}", hint) from None
 
 
-HINTS = {
+HINTS = {  # by what the message begins with
     "axes don't match array": "there are more axes than transpose names: K.swapaxes(-1, -2) swaps the last two",
+    "operands could not be broadcast": "compare the shapes; a sum with keepdims=True keeps its axis",
+    "matmul": "compare the shapes of both: .T turns all axes round, .swapaxes(-1, -2) swaps the last two",
 }
 
 

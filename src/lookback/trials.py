@@ -25,7 +25,7 @@ TRIED = 1000
 
 def normal(*shape: int) -> Array:
     """Random numbers around 1; the same each time for the same shape."""
-    return np.random.default_rng(len(shape)).normal(size=shape)
+    return np.random.default_rng(shape).normal(size=shape)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def read(result: object, *shapes: tuple[int, ...]) -> tuple[Seen, list[Fault]]:
     hint = "end with return output, weights"
     if result is None:
         raise TroubleError("returns nothing", hint, called=True)
-    parts = [numbers(part) for part in (result if isinstance(result, tuple) else (result,))]
+    several = isinstance(result, tuple) or (isinstance(result, list) and _pair(result))
+    members: list[object] = list(result) if several else [result]  # type: ignore[call-overload]
+    parts = [numbers(part) for part in members]
     found = [part.shape for part in parts]
     if found == list(shapes):
         return Seen(*parts), []
@@ -104,6 +106,12 @@ def read(result: object, *shapes: tuple[int, ...]) -> tuple[Seen, list[Fault]]:
     if len(parts) == 2 and found[1] == shapes[1]:
         return Seen(None, parts[1]), [Fault(misfit, "output = weights @ V")]
     raise TroubleError(misfit, hint, called=True)
+
+
+def _pair(found: list[object]) -> bool:
+    """Whether a list is output and weights, and not one array made of lists."""
+    shapes = [getattr(part, "shape", None) for part in found]
+    return len(shapes) == 2 and None not in shapes and shapes[0] != shapes[1]
 
 
 def numbers(part: object) -> Array:
@@ -131,18 +139,22 @@ class NotFiniteError(TroubleError):
 
 
 def attention_trials(module: ModuleType, function: Callable[..., Any]) -> Iterator[Trial]:
-    """Q, K and V as matrices; with a batch in front, as the first lesson has them."""
-    unmasked = () if mask_keyword(function) else ("has no mask",)
-    for batch, notes in (((), ()), ((BATCH,), ("takes arrays with a batch in front, as in the first lesson",))):
-        query, key, value = normal(*batch, QUERIES, D_K), normal(*batch, KEYS, D_K), normal(*batch, KEYS, D_V)
-        sizes = {"d_v": D_V, "number of keys": KEYS, "number of queries": QUERIES}
-        far = [
-            np.concatenate([np.full((*part.shape[:-1], 1), np.sqrt(LARGE)), part[..., 1:]], -1)
-            for part in (query, key)
-        ]
-        yield Trial(
-            module, function, [Case((query, key, value), query, key, value, sizes)], (*far, value), notes + unmasked
-        )
+    """Q, K and V as matrices, as in the second lesson; or with more axes in front."""
+    fronts = {
+        (): "",
+        (BATCH,): "takes arrays with a batch in front, as in the first lesson",
+        (BATCH, HEADS): "takes arrays with batch and heads in front",
+    }
+    unmasked = "" if mask_keyword(function) else "has no mask"
+    sizes = {"d_v": D_V, "number of keys": KEYS, "number of queries": QUERIES}
+    for front, note in fronts.items():
+        query, key, value = (normal(*front, *shape) for shape in ((QUERIES, D_K), (KEYS, D_K), (KEYS, D_V)))
+        far = [part.copy() for part in (query, key)]
+        for part in far:
+            part[..., 0] = np.sqrt(LARGE)
+        case = Case((query, key, value), query, key, value, sizes)
+        notes = tuple(filter(None, (note, unmasked)))
+        yield Trial(module, function, [case], (*far, value), notes)
 
 
 def layer_trials(module: ModuleType, kind: Callable[..., Any]) -> Iterator[Trial]:
@@ -227,10 +239,10 @@ def matrix(layer: object, name: str, rows: int) -> Array:
     Raises:
         TroubleError: if there is none.
     """
-    plain = {key.lower().replace("_", ""): value for key, value in vars(layer).items()}
-    if name.lower() not in plain:
+    spelt = [other for other in dir(layer) if other.lower().replace("_", "") == name.lower()]
+    if not spelt:
         raise TroubleError(f"has no attribute {name}", f"keep the matrix as self.{name}: it is needed to compare")
-    found = numbers(plain[name.lower()])
+    found = numbers(getattr(layer, spelt[0]))
     if found.ndim == 3 and found.shape[1] == rows:  # a matrix for each head
         return np.moveaxis(found, 0, 1).reshape(rows, -1)
     if found.ndim == 2 and rows in found.shape:
