@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from lookback import attention, implementations, lesson, peers, verdicts
+from lookback import attention, implementations, lesson, masks, peers, verdicts
 from lookback.equivalence import Probe, Row, agreement, leaks, transformer_agreement
 from lookback.models.layers import PreNorm
 
@@ -267,6 +267,38 @@ def test_a_fused_kernel_without_its_mask_is_found(monkeypatch: pytest.MonkeyPatc
     }
 
 
+def test_a_mask_that_shows_one_place_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wide(length: int, device: torch.device | None = None) -> Tensor:
+        return torch.ones(length, length, dtype=torch.bool).tril(1)[None, None]
+
+    monkeypatch.setattr(masks, "causal", wide)
+    places = {"attend", "attend_fused", "attend_short", "decoder_self, formula", "decoder_self, fused"}
+    assert failed() == {(LATER, place) for place in places}
+
+
+def test_a_pad_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    padding = masks.padding
+    monkeypatch.setattr(masks, "needed", lambda lengths, width: padding(lengths + 1, width))
+    places = {"encoder_self, formula", "encoder_self, fused", "cross, formula", "cross, fused"}
+    assert failed() == {(PADS, place) for place in places}
+
+
+def test_what_blows_up_under_one_kind_of_mask_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def torn(*given: Tensor) -> tuple[Tensor, Tensor]:
+        context, weights = ATTEND(*given)
+        return context / (given[3].any(-1, keepdim=True) if len(given) > 3 and given[3] is not None else 1), weights
+
+    monkeypatch.setattr(attention, "attend", torn)
+    assert failed() == {("scores x 10,000", "attend"), (NOWHERE, "attend")}
+
+
+def test_the_largest_of_what_is_not_a_number_is_not_a_number() -> None:
+    parts = [torch.tensor([1.0, -3.0]), torch.tensor([math.nan])]
+    assert math.isnan(implementations.largest(parts))
+    assert implementations.largest(parts[:1]) == 3.0
+    assert implementations.largest(parts[:1], [torch.tensor([1.5, 1.0])]) == 4.0
+
+
 def test_a_softmax_that_overflows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lesson, "softmax", lambda x: np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True))
     with np.errstate(all="ignore"):
@@ -299,6 +331,9 @@ def test_the_tables_fit_80_columns_without_cutting_a_word() -> None:
         lines[-1]
         == f"all agree: {rows} comparisons within roundings; nothing leaks in {len(found['leaks'])} probes"
     )
+    readme = (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+    assert lines[-1] in readme
+    assert lines[2].rstrip() in readme  # the heading
 
 
 def test_a_line_of_the_table_is_the_worst_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

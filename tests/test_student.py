@@ -236,7 +236,7 @@ FAULTS = {
         ),
         "each column is divided by the sum of a row",
     ),
-    "no scale": (ATTENTION, changed(" / np.sqrt(Q.shape[-1])", ""), "scale is missing: the scores are not divided"),
+    "no scale": (ATTENTION, changed(" / np.sqrt(Q.shape[-1])", ""), "scale is missing: scores are not divided"),
     "scale without root": (ATTENTION, changed("np.sqrt(Q.shape[-1])", "Q.shape[-1]"), "by 4, which is d_k without"),
     "scale turned": (ATTENTION, changed("/ np.sqrt", "* np.sqrt"), "multiplied by sqrt(d_k) = sqrt(4)"),
     "scale by a constant": (ATTENTION, changed("np.sqrt(Q.shape[-1])", "np.sqrt(64)"), "by 8 = sqrt(64), not by"),
@@ -506,8 +506,14 @@ def test_trials_under_main_do_not_run_and_files_beside_it_are_found(tmp_path: Pa
 
 
 def test_a_function_that_changes_what_it_is_given_is_judged_by_what_it_gives(tmp_path: Path) -> None:
-    found = judge(tmp_path, changed("shifted = x - np.max", "shifted = x; x -= np.max"))
-    assert found["softmax"].verdict == "right"
+    text = changed(
+        "scores = Q @ K.swapaxes(-1, -2) / np.sqrt(Q.shape[-1])", "Q /= 2; scores = Q @ K.swapaxes(-1, -2)"
+    )
+    assert judge(tmp_path, text)[ATTENTION].verdict == "right"
+
+
+def test_queries_and_keys_are_other_numbers() -> None:
+    assert not np.isin(trials.normal(5, 4), trials.normal(7, 4)).any()
 
 
 def shown(path: Path, width: int = 80) -> str:
@@ -526,6 +532,13 @@ def test_what_a_person_reads_fits_80_columns_and_names_the_first_to_repair(tmp_p
     assert lines[2].startswith("    the scale is missing")
     assert lines[-1] == "3 of 4 steps are wrong; begin with scaled_dot_product_attention"
     assert max(map(len, lines)) <= 80
+
+
+def test_readme_shows_what_is_said_of_a_file_without_the_scale(tmp_path: Path) -> None:
+    path = tmp_path / "my_attention.py"
+    text = changed(" / np.sqrt(Q.shape[-1])", "")
+    path.write_text(text[: text.index("class SelfAttention")], encoding="utf-8")
+    assert shown(path) in (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> None:

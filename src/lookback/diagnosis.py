@@ -22,7 +22,7 @@ def scales(case: Case) -> list[Way]:
     names |= {name: float(size) for name, size in case.sizes.items()}
     found = [
         Steps.right(case).scale,
-        _scale(1.0, f"the scale is missing: the scores are not divided by sqrt(d_k) = sqrt({d_k}) = {right:.2f}"),
+        _scale(1.0, f"the scale is missing: scores are not divided by sqrt(d_k) = sqrt({d_k}) = {right:.2f}"),
         _scale(float(d_k), f"the scores are divided by {d_k}, which is d_k without the root"),
         _scale(1 / right, f"the scores are multiplied by sqrt(d_k) = sqrt({d_k}), not divided by it"),
     ]
@@ -36,7 +36,7 @@ def _root(d_k: int) -> str:
 
 
 def _scale(divisor: float, what: str) -> Way:
-    hint = "scores = Q K^T / np.sqrt(d_k), where d_k = Q.shape[-1] is the width of one head"
+    hint = "scores = Q K^T / np.sqrt(d_k), with d_k = Q.shape[-1] of one head"
     return Way(lambda scores: scores / divisor, Fault(what, hint))
 
 

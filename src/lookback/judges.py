@@ -100,9 +100,9 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
     """
     trial, seen, wrong = _first(trials)
     notes, stretch = list(trial.notes), 1.0
-    found = [(case, steps) for case in trial.cases if (steps := explain(case, seen)) is not None]
-    if found:
-        case, steps = min(found, key=lambda pair: len(pair[1].faults))
+    explained = ((case, explain(case, seen)) for case in trial.cases)
+    case, steps = next((pair for pair in explained if pair[1] is not None), (trial.cases[0], None))
+    if steps is not None:
         wrong += sentences(steps, case)
         one = np.ones(())
         stretch = float(
@@ -112,7 +112,7 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
             faults, sense = _mask(trial, case, steps)
             wrong, notes = wrong + faults, notes + sense
     else:
-        wrong.append(_unknown(trial.cases[0], seen))
+        wrong.append(_unknown(case, seen))
     far = [part * stretch for part in trial.large]
     wrong += _large(lambda: trial.ask(far), "of very large scores")
     return Judgement(wrong, notes)

@@ -154,5 +154,6 @@ def _verdict(findings: Sequence[Finding]) -> str:
     there = [finding for finding in findings if finding.verdict != "not there"]
     wrong = [finding.step for finding in there if finding.verdict == "wrong"]
     if wrong:
-        return f"{len(wrong)} of {len(there)} steps are wrong; begin with {wrong[0]}"
+        is_wrong = "is wrong" if len(wrong) == 1 else "are wrong"
+        return f"{len(wrong)} of {len(there)} steps {is_wrong}; begin with {wrong[0]}"
     return "all that is there is right" if len(there) < len(findings) else "all is right"
