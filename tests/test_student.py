@@ -512,6 +512,18 @@ def test_a_function_that_changes_what_it_is_given_is_judged_by_what_it_gives(tmp
     assert judge(tmp_path, text)[ATTENTION].verdict == "right"
 
 
+@pytest.mark.parametrize("default", ["", "=None", "=-1"])
+def test_a_softmax_that_is_told_its_axis_is_told_the_last(tmp_path: Path, default: str) -> None:
+    text = changed("def softmax(x)", f"def softmax(x, axis{default})", changed("axis=-1", "axis=axis"))
+    found = judge(tmp_path, changed("softmax(scores)", "softmax(scores, axis=-1)", text))
+    assert {one.verdict for one in found.values()} == {"right"}
+
+
+def test_a_softmax_whose_own_axis_is_another_is_wrong(tmp_path: Path) -> None:
+    text = changed("def softmax(x)", "def softmax(x, axis=0)", changed("axis=-1", "axis=axis"))
+    assert "wrong axis" in judge(tmp_path, text)["softmax"].diagnosis
+
+
 def test_queries_and_keys_are_other_numbers() -> None:
     assert not np.isin(trials.normal(5, 4), trials.normal(7, 4)).any()
 

@@ -12,7 +12,7 @@ from lookback.diagnosis import CLOSE, explain, explain_mask, filled, first_row, 
 from lookback.faults import NORMALISE, Case, Fault, Mask, Seen, Steps
 from lookback.lesson import Array
 from lookback.student_file import TroubleError, call
-from lookback.trials import NotFiniteError, Trial, mask_keyword, normal, numbers
+from lookback.trials import NotFiniteError, Trial, axis_keyword, mask_keyword, normal, numbers
 
 
 class Judgement(NamedTuple):
@@ -34,8 +34,10 @@ def judge_softmax(module: ModuleType, function: Callable[..., Any], asked: set[i
         TroubleError: if nothing comes back that could be judged.
     """
 
+    axis = axis_keyword(function)
+
     def whole(x: Array) -> Array:
-        return numbers(call(module, function, x))
+        return numbers(call(module, function, x, **axis))
 
     def by_rows(x: Array) -> Array:
         return np.stack([whole(row) for row in x])
@@ -104,10 +106,8 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
     case, steps = next((pair for pair in explained if pair[1] is not None), (trial.cases[0], None))
     if steps is not None:
         wrong += sentences(steps, case)
-        one = np.ones(())
-        stretch = float(
-            np.sqrt(Steps.right(case).scale.do(one) / steps.scale.do(one))
-        )  # makes up for a wrong scale
+        rightly, theirs = (scale.do(np.ones(())) for scale in (Steps.right(case).scale, steps.scale))
+        stretch = float(np.sqrt(rightly / theirs))  # makes up for a wrong scale
         if mask_keyword(trial.function) is not None:
             faults, sense = _mask(trial, case, steps)
             wrong, notes = wrong + faults, notes + sense

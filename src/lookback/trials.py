@@ -69,6 +69,16 @@ def mask_keyword(function: Callable[..., Any]) -> str | None:
     return next((name for name in names if "mask" in name.lower()), None)
 
 
+def axis_keyword(function: Callable[..., Any]) -> dict[str, int]:
+    """The last axis, for a softmax that has to be told which."""
+    try:
+        wanted = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    told = [name for name in ("axis", "dim") if name in wanted]
+    return {name: -1 for name in told if wanted[name].default in (None, inspect.Parameter.empty)}
+
+
 NAMES = ("output", "weights")
 
 
