@@ -463,6 +463,14 @@ BAD = {
     "leaves": ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
     "asks": ("name = input('who? ')\n", "line 1: EOFError: EOF when reading a line"),
     "many lines": ("raise ValueError('one\\ntwo')\n", "line 1: ValueError: one two"),
+    "reads a file": (
+        "\nopen('none.npy')\n",
+        "line 2: FileNotFoundError: [Errno 2] No such file or directory: 'none.npy'",
+    ),
+    "of another file": (
+        "import numpy\nexec('x = (')\n",
+        "line 2: SyntaxError: '(' was never closed (<string>, line 1)",
+    ),
     "not text": ("\0", "SyntaxError: source code string cannot contain null bytes"),
 }
 

@@ -33,7 +33,6 @@ def judge_softmax(module: ModuleType, function: Callable[..., Any], asked: set[i
     Raises:
         TroubleError: if nothing comes back that could be judged.
     """
-
     axis = axis_keyword(function)
 
     def whole(x: Array) -> Array:

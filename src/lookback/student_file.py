@@ -55,24 +55,26 @@ def load(path: Path) -> ModuleType:
     Raises:
         TroubleError: if it cannot be read or compiled, or raises something, with the line where it did.
     """
-    module = ModuleType(NAME)
-    module.__file__ = str(path)
-    folder = str(path.resolve().parent)
-    sys.modules[NAME] = module  # dataclasses look their module up
-    sys.path.insert(0, folder)
     try:
         with _quiet():
             code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-            exec(code, vars(module))
     except OSError as error:
         raise TroubleError(f"cannot be read: {error.strerror}") from None
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         raise TroubleError(f"{where}{type(error).__name__}: {error.msg}") from None
+    module = ModuleType(NAME)
+    module.__file__ = str(path)
+    sys.modules[NAME] = module  # dataclasses look their module up
+    paths = list(sys.path)
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        with _quiet():
+            exec(code, vars(module))
     except (Exception, SystemExit) as error:
         raise TroubleError(_told(error, str(path))) from None
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = paths
     return module
 
 
