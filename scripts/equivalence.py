@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 try:
-    from lookback.student import STEPS
     from lookback.console import SteadyConsole
+    from lookback.student import STEPS
     from lookback.verdicts import check_file, check_ours
 except ModuleNotFoundError as error:
     sys.exit(f"{error}: run `make train` once, then use .venv/bin/python, or activate .venv")
