@@ -6,9 +6,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
-from lookback import benchmark
+try:
+    from lookback import benchmark
+    from lookback.console import SteadyConsole
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: run `make train` once, then use .venv/bin/python, or activate .venv")
 
 
 def positive(text: str) -> int:
@@ -33,17 +35,21 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.json and not arguments.json.parent.is_dir():
         parser.error(f"argument --json: no such folder: {arguments.json.parent}")
+    if arguments.json and arguments.json.is_dir():
+        parser.error(f"argument --json: is a folder: {arguments.json}")
     try:
         benchmark.chosen(arguments.sections)
     except ValueError as error:
         parser.error(f"argument --sections: {error}")
-    progress = Console(stderr=True, highlight=False)
+    progress = SteadyConsole(stderr=True, highlight=False)
     try:
         what = (arguments.rounds, arguments.steps, arguments.overrides, arguments.sections)
         report = benchmark.measure(*what, lambda name: progress.print(f"measuring: {name}"))
-        Console().print(benchmark.table(report))
-        if arguments.json:
-            arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+        try:  # first the file, then the table: what took minutes must not get lost with either
+            if arguments.json:
+                arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+        finally:
+            SteadyConsole().print(benchmark.table(report))
     except (OSError, ValueError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1

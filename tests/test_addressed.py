@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lookback import attention, masks
+from lookback import attention, config, launcher, masks
 from lookback.attention import MultiHeadAttention, attend
 from lookback.positions.addressed import Addressed, Gate
 from lookback.positions.none import NoPositions
 from lookback.positions.relative import Relative
+from lookback.schema import ConfigError
 from lookback.view import View
 
 HEADS, WIDTH = 3, 12
@@ -190,3 +191,17 @@ def test_queries_in_blocks_look_as_all_at_once(blocks: int, causal: bool, monkey
     monkeypatch.setattr(attention, "BLOCK_SCORES", blocks)
     with torch.no_grad():
         assert torch.allclose(layer(x, keys_values, view), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.positions.addresses=[[0,99999999999999999999]]", "model.positions.addresses"),
+        ("model.positions.addresses=[[-1001,0]]", "model.positions.addresses"),
+        ("model.positions.clip=5000", "model.positions.clip"),
+        ("model.positions.gain=1e300", "model.positions.gain"),
+    ],
+)
+def test_numbers_past_all_sense_are_refused(setting: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        config.build(launcher.compose("train", ["model/positions=two_ended", setting]))

@@ -26,6 +26,7 @@ from lookback.observer import Observer
 from lookback.peers import TorchTransformer
 from lookback.peers_rnn import BareRnn
 from lookback.peers_x import XTransformersPeer
+from lookback.schema import ConfigError
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.timing import Figure, Row, Work, alternate, beside
@@ -368,7 +369,7 @@ def test_a_report_that_cannot_be_written_is_shown_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], report: Report, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(benchmark, "measure", lambda *_: report)
-    assert run_script(monkeypatch, "--json", str(tmp_path)) == 1
+    assert run_script(monkeypatch, "--json", "/dev/full") == 1
     shown = capsys.readouterr()
     assert "training step, ms" in shown.out
     assert shown.err.startswith("benchmark: ")
@@ -475,5 +476,34 @@ def test_a_section_that_finds_different_work_is_named_and_the_others_are_kept(
 
 
 def test_other_positions_than_waves_are_refused_beside_torch() -> None:
-    with pytest.raises(ValueError, match=r"positions must be sinusoidal beside nn\.Transformer.*but are Rotary"):
-        measure(1, 1, [*SMALL, "model/positions=rotary"], ["training"])
+    reason = measure(1, 1, [*SMALL, "model/positions=rotary"], ["training"]).failures["training"]
+    assert reason == "positions must be sinusoidal beside nn.Transformer, which can add no others, but are Rotary"
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("model.log_length=true", "model.log_length must be false beside peers"),
+        ("model=rnn", "model must be a Transformer here, but is Rnn"),
+    ],
+)
+def test_a_model_that_no_peer_can_be_like_is_refused(override: str, reason: str) -> None:
+    assert measure(1, 1, ["data.batch_size=3", override], ["training"]).failures["training"].startswith(reason)
+
+
+@pytest.mark.parametrize("override", ["foo=bar", "seed=0,1", "nonsense", "task=nope", "train.steps=-1"])
+def test_overrides_are_checked_before_anything_is_measured(override: str) -> None:
+    with pytest.raises(ConfigError):
+        measure(1, 1, [override], ["training"])
+
+
+def test_the_file_is_written_before_the_table_is_shown(
+    monkeypatch: pytest.MonkeyPatch, report: Report, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("nobody reads")
+
+    monkeypatch.setattr(benchmark, "measure", lambda *_: report)
+    monkeypatch.setattr(benchmark, "table", fail)
+    assert run_script(monkeypatch, "--json", str(tmp_path / "report.json")) == 1
+    assert json.loads((tmp_path / "report.json").read_text())["rounds"] == report.rounds

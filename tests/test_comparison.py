@@ -255,3 +255,16 @@ def test_solving_asks_for_few_widths() -> None:
 
     solve_width(count, 137)
     assert len(asked) <= 13  # halving 4096
+
+
+def test_what_is_typed_and_each_model_sets_itself_does_nothing_and_is_refused() -> None:
+    pair = models({"copy": ["task=copy"]}, {"reverse": ["task=reverse", "train.steps=9"]})
+    assert problems(pair, "task=sort") == ["task: does nothing: each of the models sets its own"]
+
+
+def test_what_is_typed_and_one_model_sets_itself_stands_for_the_others() -> None:
+    pair = models({"copy": ["task=copy"]}, {"reverse": ["task=reverse", "train.steps=9"]})
+    found = plan(pair, "train.steps=7")
+    assert [entry.raw["train"]["steps"] for entry in found.entries] == [7, 9]
+    assert [found.typed.overruled(entry.overrides) for entry in found.entries] == [{}, {"train.steps": "9"}]
+    assert found.typed.overruled(["+train.steps=7", "++train.steps=8"]) == {"train.steps": "8"}

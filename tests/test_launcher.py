@@ -141,8 +141,12 @@ def test_a_span_that_is_none_is_refused_in_one_line(span: str, capsys: pytest.Ca
     assert command_line.launch(lambda *_: 0, "train", typed) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("lookback: command line: ")
-    if "," in span and span.count(",") == 1:
-        assert "lengths must be two whole numbers, the lower one first, but are" in line
+    assert "lengths must be two whole numbers, the lower one first, but are" in line
+
+
+def test_a_span_past_all_sense_is_refused_and_not_counted_out() -> None:
+    with pytest.raises(ValueError, match="lengths must be at most 100,000 apart, but are 1 and 99999999999"):
+        launcher.between(1, 99999999999)
 
 
 def test_a_span_reaches_the_jobs_of_a_sweep_as_numbers(tmp_path: Path) -> None:

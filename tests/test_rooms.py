@@ -81,7 +81,7 @@ LEVELS = {
     "comparison": 11,
     "session": 12,
     "experiment": 13,
-    "timing": 10,
+    "timing": 11,
     "contestants": 13,
     "races": 14,
     "costs": 15,

@@ -146,6 +146,20 @@ def test_scores_stand_by_length_and_lengths_beyond_training_are_marked(groups: l
     assert "8 symbols" in exact.note
 
 
+def test_the_star_is_explained_only_where_there_is_one(groups: list[Group]) -> None:
+    within = [
+        replace(group, results=[replace(one, raw=longer(one.raw)) for one in group.results]) for group in groups
+    ]
+    exact, _ = sheets.by_length(within)
+    assert exact.headings == ["model", "4", "8", "10"]
+    assert exact.note == ""
+
+
+def longer(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same, trained on strings of up to 10 symbols."""
+    return {**raw, "data": {**raw["data"], "max_length": 10}}
+
+
 UNMEASURED: dict[str, dict[str, float]] = {"token_accuracy": {}, "cut_off": {}}
 
 

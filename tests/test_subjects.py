@@ -4,7 +4,8 @@ import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,8 +20,20 @@ from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.probes import Look, PlaceMaps, look, spell
 from lookback.run_folder import checkpoint_path
-from lookback.subjects import Subject, finding, follow, heads, look_scores, subject, subjects, thinned
+from lookback.subjects import (
+    Subject,
+    common_string,
+    finding,
+    follow,
+    heads,
+    look_scores,
+    subject,
+    subjects,
+    thinned,
+)
 from lookback.tasks.base import Ids, Task
+from lookback.tasks.copy import Copy
+from lookback.tasks.copy_or_reverse import CopyOrReverse
 from lookback.tasks.reverse import Reverse
 from lookback.tokens import BOS, EOS
 
@@ -516,3 +529,13 @@ def test_a_task_without_an_answer_has_entropies_alone(tmp_path: Path) -> None:
     found = finding(one, looks)
     assert found.says() == "cross/layer0/head1 looks most sharply: entropy 0.00 nats"
     assert looks[0].probe.batch.target[0].tolist() == [BOS, 4, EOS]
+
+
+def test_a_common_string_is_one_that_every_task_has_an_answer_to() -> None:
+    both, copy = CopyOrReverse(alphabet_size=26), Copy(alphabet_size=26)
+    one, other = (SimpleNamespace(name=name, task=task, longest=20) for name, task in (("a", both), ("b", copy)))
+    assert common_string(cast(list[Subject], [one]))[0] in "<>"
+    small = SimpleNamespace(name="c", task=Copy(alphabet_size=3), longest=20)
+    assert set(common_string(cast(list[Subject], [other, small]))) <= set("abc")
+    with pytest.raises(ValueError, match=r"there is none for a \(CopyOrReverse\), b \(Copy\)"):
+        common_string(cast(list[Subject], [one, other]))

@@ -40,7 +40,8 @@ class Report:
         machine: processor, threads that torch uses, and versions; that of x-transformers if it is installed.
         peak_memory_mib: the most memory that the process has held so far, everything together, in MiB.
         section_seconds: what each section took, everything included.
-        failures: sections that found contestants to do different work, and in what; nothing else is in doubt.
+        failures: sections that could not compare, such as contestants that did different work, and why; nothing
+            else is in doubt.
         config: the resolved configuration.
     """
 
@@ -113,7 +114,7 @@ def measure(
         started = time.perf_counter()
         try:
             found += section(work)
-        except ArithmeticError as error:
+        except (ArithmeticError, ValueError) as error:
             failures[section.__name__] = str(error)
         spent[section.__name__] = time.perf_counter() - started
     rows = [result for result in found if isinstance(result, Row)]

@@ -141,9 +141,10 @@ def headline(plan: Plan, entry: Entry) -> str:
     base = next(other for other in plan.entries if other.name == plan.baseline)
     width = entry.raw["model"].get(comparison.WIDTH)
     share = f"{100 * entry.parameters / base.parameters - 100:+.1f} % of {base.name}'s"
-    return f"{entry.name}: {entry.parameters:,} parameters (d_model {width}" + (
-        ")" if entry is base else f", {share})"
-    )
+    text = f"{entry.name}: {entry.parameters:,} parameters (d_model {width}"
+    text += ")" if entry is base else f", {share})"
+    stands = [f"{key}={value}" for key, value in plan.typed.overruled(entry.overrides).items()]
+    return f"{text}; its own {', '.join(stands)} stands, not what was typed" if stands else text
 
 
 def earlier_runs(root: Path) -> dict[str, Path]:

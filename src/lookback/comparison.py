@@ -127,6 +127,9 @@ def plan(raw: Mapping[str, Any], typed: Typed) -> Plan:
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise ConfigError(problems)
+    idle = set.intersection(*(set(typed.overruled(overrides)) for overrides in named.values()))
+    if idle:
+        raise ConfigError(Problem(key, "does nothing: each of the models sets its own") for key in sorted(idle))
     baseline = settings.baseline or list(named)[-1]
     entries = _entries(settings, configs, named, baseline)
     return Plan(settings, typed, entries, baseline)

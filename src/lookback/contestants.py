@@ -23,9 +23,14 @@ LONGEST_PREFIX = 2048  # marks included
 
 
 def ours(loaded: Config) -> Transformer:
-    """Our model, the weights drawn from the configuration's seed."""
+    """Our model, the weights drawn from the configuration's seed.
+
+    Raises:
+        ValueError: if the configuration has another.
+    """
     _, model = session.build(loaded)
-    assert isinstance(model, Transformer)
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model must be a Transformer here, but is {type(model).__name__}")
     return model
 
 
@@ -44,7 +49,13 @@ def of_torch(loaded: Config) -> TorchTransformer:
 
 
 def of_x(loaded: Config) -> XTransformersPeer:
-    """The encoder-decoder of x-transformers with the same sizes; its own first weights, from the same seed."""
+    """The encoder-decoder of x-transformers with the same sizes; its own first weights, from the same seed.
+
+    Raises:
+        ValueError: if it cannot have these sizes.
+    """
+    if loaded.raw["model"].get("d_model", 0) % 2:
+        raise ValueError(f"model.d_model must be even beside {X}, but is {loaded.raw['model']['d_model']}")
     sizes = {name: value for name, value in _sizes(loaded).items() if name != "positions"}
     return XTransformersPeer(*_symbols(loaded), **sizes, max_length=LONGEST_PREFIX)
 
@@ -55,6 +66,9 @@ def has_x() -> bool:
 
 
 def _sizes(loaded: Config) -> dict[str, Any]:
+    """What a peer is built from, where it can compute the same function."""
+    if loaded.raw["model"].get("log_length"):
+        raise ValueError("model.log_length must be false beside peers, which have no such scores, but is true")
     ours_alone = ("_target_", "tied", "log_length")
     return {name: value for name, value in loaded.raw["model"].items() if name not in ours_alone}
 

@@ -23,14 +23,21 @@ CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") 
 VERSION_BASE = "1.3"
 
 
-def between(first: int, last: int) -> list[int]:
+MOST_LENGTHS = 100_000
+
+
+def between(*ends: object) -> list[int]:
     """What `${lengths:41,500}` in a yaml stands for: all whole numbers from the first to the last.
 
     Raises:
-        ValueError: if they are not whole numbers in this order.
+        ValueError: if they are not two whole numbers in this order, or too far apart.
     """
-    if not (type(first) is type(last) is int and first <= last):
-        raise ValueError(f"lengths must be two whole numbers, the lower one first, but are {first} and {last}")
+    first, last = ends if len(ends) == 2 else (None, None)
+    if not (isinstance(first, int) and isinstance(last, int) and first <= last):
+        shown = " and ".join(map(str, ends)) or "nothing"
+        raise ValueError(f"lengths must be two whole numbers, the lower one first, but are {shown}")
+    if last - first >= MOST_LENGTHS:
+        raise ValueError(f"lengths must be at most {MOST_LENGTHS:,} apart, but are {first} and {last}")
     return list(range(first, last + 1))
 
 
@@ -52,6 +59,15 @@ class Typed:
     def compose(self, *more: str) -> dict[str, Any]:
         """The resolved configuration, with more overrides after those that were typed."""
         return compose(self.name, [*self.overrides, *more])
+
+    def overruled(self, more: Sequence[str]) -> dict[str, str]:
+        """Of such overrides, key and value of those in whose place another value was typed."""
+        typed, later = ({_key(text): text.partition("=")[2] for text in texts} for texts in (self.overrides, more))
+        return {key: value for key, value in later.items() if typed.get(key, value) != value}
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def compose(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:

@@ -19,7 +19,10 @@ DISTRIBUTION = "x-transformers"
 
 def version() -> str | None:
     """The installed version; None where there is none."""
-    if importlib.util.find_spec("x_transformers") is None:
+    try:
+        if importlib.util.find_spec("x_transformers") is None:
+            return None
+    except ModuleNotFoundError:  # of a finder that says so in this way
         return None
     return importlib.metadata.version(DISTRIBUTION)
 

@@ -162,9 +162,12 @@ def by_length(groups: Sequence[Group]) -> list[Sheet]:
     lengths = few(tested)
     trained = max((result.longest for group in groups for result in group.results), default=0)
     headings = ["model", *(f"{length}{'' if length <= trained else '*'}" for length in lengths)]
-    note = f"* longer than any training string; the longest had {trained} symbols"
+    notes = []
+    if lengths and lengths[-1] > trained:
+        notes.append(f"* longer than any training string; the longest had {trained} symbols")
     if len(lengths) < len(tested):
-        note += f"\n{len(lengths)} of {len(tested)} lengths; all are in results.csv"
+        notes.append(f"{len(lengths)} of {len(tested)} lengths; all are in results.csv")
+    note = "\n".join(notes)
     found = []
     for measure, title in (("exact_match", "Exact match"), ("token_accuracy", "Token accuracy")):
         if not any(group.values(f"{measure}/{length}") for group in groups for length in lengths):

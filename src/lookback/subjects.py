@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from lookback import checkpoint, config, schema
@@ -190,14 +191,32 @@ def page_story(one: Subject, looks: Sequence[Look], name: str, cells: int) -> tu
 
 
 def common_string(found: Sequence[Subject]) -> str:
-    """A validation string of a middle length that all runs know, if there is one; else one that the first knows."""
+    """A validation string of a middle length that all runs can read.
+
+    Raises:
+        ValueError: if there is none.
+    """
     length = min(DEFAULT_LENGTH, *(one.longest for one in found))
     texts = []
     for one in found:
         [source] = held_out(one.task, length, 1, "validation")
         texts.append("".join(one.task.source_vocabulary.decode(source.tolist())))
-    known = [text for text in texts if all(set(text) <= set(one.task.source_vocabulary.symbols) for one in found)]
-    return [*known, texts[0]][0]
+    for text in texts:
+        if all(_takes(one.task, text) for one in found):
+            return text
+    names = ", ".join(f"{one.name} ({type(one.task).__name__})" for one in found)
+    raise ValueError(f"the runs must have a string that all can read, but there is none for {names}")
+
+
+def _takes(task: Task, text: str) -> bool:
+    """Whether a task has an answer to a string."""
+    if not set(text) <= set(task.source_vocabulary.symbols):
+        return False
+    try:
+        task.target(np.array(task.source_vocabulary.encode(list(text))))
+    except ValueError:
+        return False
+    return True
 
 
 def look_scores(found: Look) -> dict[str, list[HeadScore]]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lookback import config
+from lookback.command_line import compose_more
 from lookback.config import Config
 from lookback.data import Batch, train_batch
-from lookback.launcher import compose
+from lookback.launcher import Typed
 from lookback.tokens import PAD
 
 Pair = tuple[float, float]
@@ -106,7 +107,7 @@ class Work:
         Raises:
             ConfigError: naming every problem with the overrides.
         """
-        loaded = config.build(compose("train", ["train.device=cpu", *overrides]))
+        loaded = config.build(compose_more(Typed("train", ("train.device=cpu",)), overrides))
         return cls(loaded, rounds, steps, tuple(overrides))
 
     def changed(self, *more: str) -> "Work":

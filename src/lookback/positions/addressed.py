@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lookback.positions.base import Positions, distances, look_up
-from lookback.rules import PositiveFloat, PositiveInt
+from lookback.rules import Address, Clip, Gain
 
 
 class Gate(nn.Module):
@@ -77,9 +77,9 @@ class Addressed(Positions):
         d_model: int,
         num_heads: int,
         *,
-        addresses: list[list[int]],
-        clip: PositiveInt,
-        gain: PositiveFloat,
+        addresses: list[Address],
+        clip: Clip,
+        gain: Gain,
         gated: bool,
     ) -> None:
         super().__init__(d_model, num_heads)

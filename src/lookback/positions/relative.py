@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lookback.positions.base import Positions, distances, look_up
-from lookback.rules import PositiveInt
+from lookback.rules import Clip
 
 
 class Relative(Positions):
@@ -20,7 +20,7 @@ class Relative(Positions):
 
     crosses = True
 
-    def __init__(self, d_model: int, num_heads: int, *, clip: PositiveInt) -> None:
+    def __init__(self, d_model: int, num_heads: int, *, clip: Clip) -> None:
         super().__init__(d_model, num_heads)
         self.clip = clip
         self.table = nn.Parameter(torch.zeros(num_heads, 2 * clip + 1))
