@@ -313,3 +313,11 @@ def test_the_environment_is_left_as_it_was(here: Path) -> None:
     before = os.environ.get("HYDRA_FULL_ERROR", "0")
     launch("seed=1")
     assert os.environ["HYDRA_FULL_ERROR"] == before
+
+
+def test_a_setting_cannot_be_removed_when_resuming(
+    here: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, recorder = launch(f"resume={tiny_run}", "~evaluate.symbols")
+    assert (code, recorder.calls) == (2, [])
+    assert "evaluate.symbols: cannot be removed when resuming: give it a value" in capsys.readouterr().err

@@ -257,7 +257,9 @@ def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
     problems += [Problem(a, "cannot be used when resuming") for a in arguments if a.startswith("-")]
     for override in overrides:
         key, value = override.key_or_group, override.value()
-        if override.is_sweep_override():
+        if override.is_delete():
+            problems.append(Problem(key, "cannot be removed when resuming: give it a value"))
+        elif override.is_sweep_override():
             problems.append(Problem(key, "several values are a sweep, and resuming is one run"))
         elif key.partition(".")[0] not in ("train", "evaluate", "board"):
             problems.append(Problem(key, "cannot change when resuming; only train, evaluate and board can", value))

@@ -170,9 +170,10 @@ class Run:
         """What is about to be trained."""
         names = [class_name(self.config.raw[name]) for name in ("task", "model")]
         count = sum(weights.numel() for weights in self.model.parameters())
-        steps = (
-            f"steps {self.trainer.step + 1} to {self.config.train.steps} of {self.config.data.batch_size} strings"
-        )
+        done, last = self.trainer.step, self.config.train.steps
+        steps = f"steps {done + 1} to {last} of {self.config.data.batch_size} strings"
+        if done == last:
+            steps = f"all {last} steps are done"
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
         return f"{names[0]}: {names[1]}, {count:,} parameters\n{steps}, {where}"
 
