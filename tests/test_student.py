@@ -619,6 +619,8 @@ def test_a_file_without_any_of_the_names_is_told_which_and_what_it_has(tmp_path:
 def test_a_file_that_answers_to_no_name_is_told_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"MultiHeadAttention, but has __getattr__, mine$"):
         judge(tmp_path, "def __getattr__(name): raise RuntimeError(name)\nmine = lambda: 0\n")
+    with pytest.raises(ValueError, match=r"MultiHeadAttention, but has Shy$"):
+        judge(tmp_path, "class Shy:\n    __class__ = property(lambda self: 1 / 0)\nshy = Shy()\n")
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:

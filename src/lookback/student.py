@@ -1,7 +1,7 @@
 """Check somebody's own NumPy attention, written under the lessons' names: which step is wrong, and how."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -82,8 +82,11 @@ def _name(module: ModuleType, step: str) -> str | None:
 
 def _has(module: ModuleType) -> str:
     """The functions and classes that were written in a file."""
-    written = [(name, it) for name, it in vars(module).items() if isinstance(it, FunctionType | type)]
-    own = [name for name, it in written if it.__module__ == module.__name__]
+    own = []
+    for name, it in list(vars(module).items()):
+        with suppress(TroubleError), caught(str(module.__file__)):  # an object may refuse to be asked
+            if isinstance(it, FunctionType | type) and it.__module__ == module.__name__:
+                own.append(name)
     return ", ".join(own) if own else "no function or class at all"
 
 
