@@ -39,8 +39,9 @@ explain: .venv/installed ## a prompt that explains attention by what a run does:
 	@$(BIN)/python scripts/explain.py $(ARGS)
 
 exercise: .venv/installed-dev ## test your file of an exercise: N=1, 2 or 3 (SOLUTION=1: the solution in its place)
-	@$(if $(filter $(N),1 2 3),,$(error N must be 1, 2 or 3, as in: make exercise N=1))
-	@EXERCISES=$(if $(SOLUTION),solutions) $(BIN)/python -m pytest -x --tb=short --no-header exercises/test_exercise_$(N).py $(ARGS)
+	@$(if $(filter-out 1 2 3,$(N))$(filter-out 1,$(words $(N))),$(error N must be 1, 2 or 3, as in: make exercise N=1))
+	@$(if $(filter-out 0 1,$(SOLUTION))$(word 2,$(SOLUTION)),$(error SOLUTION must be 0 or 1, but is $(SOLUTION)))
+	@EXERCISES=$(if $(filter 1,$(SOLUTION)),solutions) $(BIN)/python -m pytest -x --tb=short --no-header exercises/test_exercise_$(strip $(N)).py $(ARGS)
 
 lint: .venv/installed-dev ## check format, style and types
 	@$(BIN)/ruff format --check .

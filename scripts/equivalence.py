@@ -25,6 +25,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.json and not arguments.json.parent.is_dir():
         parser.error(f"argument --json: no such folder: {arguments.json.parent}")
+    if arguments.json and arguments.json.is_dir():
+        parser.error(f"argument --json: must be a file, but {arguments.json} is a folder")
     console = SteadyConsole(highlight=False)
     try:
         found = check_file(console, arguments.file) if arguments.file else check_ours(console)

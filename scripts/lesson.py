@@ -56,3 +56,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        sys.exit(f"lookback: {error}")

@@ -375,6 +375,17 @@ def test_the_script_refuses_a_folder_that_is_not_there(
     assert capsys.readouterr().err.endswith(f"argument --json: no such folder: {tmp_path / 'none'}\n")
 
 
+def test_the_script_refuses_a_folder_in_place_of_a_file_before_it_checks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--json", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(SCRIPT))["main"]()
+    out, err = capsys.readouterr()
+    assert (stopped.value.code, out) == (2, "")
+    assert err.endswith(f"argument --json: must be a file, but {tmp_path} is a folder\n")
+
+
 def test_json_has_a_word_for_what_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row("a", "b", "none", "float64", math.nan, None, 0.0, 1.0)
     monkeypatch.setattr(verdicts, "agreement", lambda: [row])

@@ -261,10 +261,27 @@ def test_make_tests_the_solution_if_it_is_asked_to() -> None:
 
 @needs_make
 def test_make_says_which_exercises_there_are() -> None:
-    for arguments in ((), ("N=4",)):
-        unknown = make("exercise", *arguments)
-        assert unknown.returncode != 0
+    for arguments in ((), ("N=4",), ("N=1 2",), ("N=%",), ("N=1 1",), ("N=2 x",), ("N= ",)):
+        unknown = make("--dry-run", "exercise", *arguments)
+        assert unknown.returncode != 0, arguments
         assert "N must be 1, 2 or 3, as in: make exercise N=1" in unknown.stderr
+
+
+@needs_make
+def test_make_takes_the_solution_for_1_alone() -> None:
+    for arguments, found in (
+        ((), False),
+        (("SOLUTION=",), False),
+        (("SOLUTION=0",), False),
+        (("SOLUTION=1",), True),
+    ):
+        command = make("--dry-run", "exercise", "N=2 ", *arguments)
+        assert ("EXERCISES=solutions " in command.stdout) is found, arguments
+        assert " exercises/test_exercise_2.py " in command.stdout
+    for wrong in ("no", "0 1", "1 1", "%"):
+        refused = make("--dry-run", "exercise", "N=2", f"SOLUTION={wrong}")
+        assert refused.returncode != 0
+        assert f"SOLUTION must be 0 or 1, but is {wrong}" in refused.stderr
 
 
 def test_the_usual_tests_do_not_collect_them(pytestconfig: pytest.Config) -> None:

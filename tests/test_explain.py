@@ -166,10 +166,10 @@ def test_what_a_terminal_could_take_for_its_own_is_printed_as_it_is(
 
 
 def test_the_prompt_goes_into_a_file(tiny_run: Path, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "prompt.md"
+    path = tmp_path / "prompt.md"
     assert printed(tiny_run, "--source", "abc", "--output", path) == f"prompt   {path}\n"
     assert path.read_text(encoding="utf-8") == printed(tiny_run, "--source", "abc")
-    assert [found.name for found in path.parent.iterdir()] == ["prompt.md"]
+    assert [found.name for found in tmp_path.iterdir()] == ["prompt.md"]
 
 
 def test_an_rnn_with_attention_is_explained_by_its_weights(tmp_path: Path) -> None:
@@ -197,6 +197,10 @@ def test_what_cannot_be_explained_is_refused_in_one_line(tmp_path: Path) -> None
     assert "positions end at 13" in line
     code, line = refused(run, "--source", "abc", "--output", tmp_path)
     assert (code, line) == (2, f"--output must be a file, but {tmp_path} is a folder")
+    for folder in (tmp_path / "new", tmp_path / "new" / "deep"):
+        code, line = refused(run, "--source", "abc", "--output", folder / "prompt.md")
+        assert (code, line) == (2, f"--output: no such folder: {folder}")
+        assert not (tmp_path / "new").exists()
     code, line = refused(write_weights(tmp_path / "rnn", "best", model="rnn"), "--source", "abc")
     assert code == 2
     assert line.startswith("rnn seed 3 has no attention, so there is nothing to explain: ")

@@ -268,9 +268,39 @@ FAULTS = {
         changed("(mask, scores, -1e9)", "(mask, -1e9, scores)"),
         "sense of the mask is turned",
     ),
-    "mask added": (ATTENTION, changed("np.where(mask, scores, -1e9)", "scores + mask * -1e9"), "mask is turned"),
     "mask ignored": (ATTENTION, changed("scores = np.where(mask, scores, -1e9)", "pass"), "the mask does nothing"),
-    "mask too weak": (ATTENTION, changed("-1e9", "-5"), "hidden keys have weights of up to 0.0"),
+    "mask too weak": (
+        ATTENTION,
+        changed("-1e9", "-5"),
+        "what fills hidden places is too weak: hidden keys have weights of up to 0.0",
+    ),
+    **{
+        f"mask of {fill}": (
+            ATTENTION,
+            changed("np.where(mask, scores, -1e9)", fill),
+            "too weak: where scores are up to 300, hidden keys have weights of up to ",
+        )
+        for fill in (
+            "np.where(mask, scores, -12)",
+            "np.where(mask, scores, -20)",
+            "np.where(mask, scores, -100)",
+            "scores + (1.0 - mask) * -14",
+            "scores + np.asarray(mask, float) * -30",
+        )
+    },
+    "mask too weak in its heads": (
+        HEADS,
+        changed(
+            "def forward(self, x):",
+            "def forward(self, x, mask=None):",
+            changed(
+                "out, weights = scaled_dot_product_attention(Q, K, V)",
+                "s = Q @ K.swapaxes(2, 3) / self.dk ** 0.5\n"
+                "        weights = softmax(s if mask is None else np.where(mask, s, -20)); out = weights @ V",
+            ),
+        ),
+        "what fills hidden places is too weak: where scores are up to 300",
+    ),
     "mask of zeros": (ATTENTION, changed("-1e9", "0"), "set to 0, which exp makes 1"),
     "late mask": (
         ATTENTION,
@@ -318,8 +348,13 @@ FAULTS = {
     ),
     "three things": (
         ATTENTION,
-        changed("weights @ V, weights", "weights @ V, weights, scores"),
-        "returns shapes (5, 6) and (5, 7) and (5, 7), but should return output (5, 6) and weights (5, 7)",
+        changed("weights @ V, weights", "Q, K, weights"),
+        "returns shapes (5, 4) and (7, 4) and 1 more, but should return output (5, 6) and weights (5, 7)",
+    ),
+    "complex": (
+        "softmax",
+        changed("return e /", "return (1 + 0.5j) * e /"),
+        "gives complex numbers, with imaginary parts of up to 0.",
     ),
     "only output": (
         ATTENTION,
@@ -396,11 +431,46 @@ def test_output_alone_is_enough_to_name_a_fault(tmp_path: Path) -> None:
         ("np.where(mask, scores, -1e9)", "scores - 1e9 * (1 - mask)", "mask: True = may look"),
         ("np.where(mask, scores, -1e9)", "scores + (1.0 - mask / 1.0) * -1e9", "mask: True = may look"),
         ("if mask is not None:", "if mask is not None:\n        -mask", "mask: 1 = may look, 0 = hidden"),
+        (
+            "np.where(mask, scores, -1e9)",
+            "scores + mask * -1e9",
+            "mask: 1 = hidden, as multiplied and added to the scores: the lessons' sense turned",
+        ),
+        (
+            "return weights @ V, weights",
+            "return weights @ V, weights, scores",
+            "returns 1 more beside output and weights, which is not looked at",
+        ),
+        (
+            "return weights @ V, weights",
+            "return weights @ V, weights, {}, None",
+            "returns 2 more beside output and weights, which is not looked at",
+        ),
+        (
+            "return weights @ V, weights",
+            "return [(weights @ V).tolist(), weights.tolist()]",
+            "mask: True = may look",
+        ),
     ],
 )
 def test_other_ways_to_be_called_are_found(tmp_path: Path, old: str, new: str, note: str) -> None:
     found = judge(tmp_path, changed(old, new))[ATTENTION]
-    assert (found.verdict, found.diagnosis.split("; ")[0]) == ("right", note)
+    assert found.verdict == "right"
+    assert found.diagnosis.startswith(note)
+
+
+@pytest.mark.parametrize("fill", ["-np.inf", "-1e9", "-1e4", "-1000"])
+@pytest.mark.parametrize("number", ["float32", "float64"])
+def test_a_mask_that_leaves_nothing_is_strong_enough(tmp_path: Path, fill: str, number: str) -> None:
+    text = changed("np.sqrt(Q.shape[-1])", f"np.sqrt(Q.shape[-1]); scores = scores.astype('{number}')")
+    found = judge(tmp_path, changed("-1e9", fill, text))
+    assert {one.verdict for one in found.values()} == {"right"}
+
+
+def test_where_a_turned_mask_is_no_number_that_is_added_it_is_wrong(tmp_path: Path) -> None:
+    for condition in ("mask", "mask == 1", "mask > 0.5"):
+        found = judge(tmp_path, changed("np.where(mask, scores, -1e9)", f"np.where({condition}, -1e9, scores)"))
+        assert found[ATTENTION].diagnosis.startswith("the sense of the mask is turned")
 
 
 def test_two_faults_in_one_step_are_both_named(tmp_path: Path) -> None:
@@ -471,6 +541,20 @@ BAD = {
         "import numpy\nexec('x = (')\n",
         "line 2: SyntaxError: '(' was never closed (<string>, line 1)",
     ),
+    "too deep": (
+        "\nx = " + "+".join(["1"] * 200_000),
+        "line 2, the longest: RecursionError: maximum recursion depth exceeded during compilation",
+    ),
+    "a kind of its own": ("class Stop(BaseException): pass\nraise Stop('now')\n", "line 2: Stop: now"),
+    "the end of a generator": ("raise GeneratorExit\n", "line 1: GeneratorExit"),
+    "a mute error": (
+        "class Mute(Exception):\n    def __str__(self): raise SystemError\nraise Mute\n",
+        "line 3: Mute: its message cannot be made",
+    ),
+    "colours": (
+        r"raise type('\x1b[7m', (ValueError,), {})('\x1b[31mred\x07 \u202eback')",
+        r"line 1: \x1b[7m: \x1b[31mred\x07 \u202eback",
+    ),
     "not text": ("\0", "SyntaxError: source code string cannot contain null bytes"),
 }
 
@@ -485,12 +569,58 @@ def test_a_file_that_cannot_be_run_is_told_in_one_line_with_the_number_of_its_ow
     assert str(error.value) == f"{tmp_path / 'my_attention.py'}: {line}"
 
 
+RAISED = {
+    "class Stop(BaseException): pass": ("raise Stop('now')", "raises an error at line 4: Stop: now"),
+    "class Mute(Exception):\n def __str__(self): 1 / 0": (
+        "raise Mute",
+        "raises an error at line 5: Mute: its message cannot be made",
+    ),
+    "class Array:\n def __array__(self, *_, **__): raise ValueError('\x1b')": (
+        "return Array()",
+        r"returns Array, which is no array of numbers (\x1b)",
+    ),
+    "import torch": (
+        "return torch.zeros(x.shape, requires_grad=True)",
+        "returns Tensor, which is no array of numbers (Can't call numpy() on Tensor that requires grad.",
+    ),
+    "": ("raise GeneratorExit", "raises an error at line 4: GeneratorExit"),
+    "#": ("raise StopIteration", "raises an error at line 4: StopIteration"),
+}
+
+
+@pytest.mark.parametrize("start", RAISED)
+def test_what_a_step_raises_or_returns_is_told_whatever_its_kind(tmp_path: Path, start: str) -> None:
+    line, told = RAISED[start]
+    found = judge(tmp_path, f"{start}\n\ndef softmax(x):\n    {line}\n")["softmax"]
+    assert found.verdict == "wrong"
+    assert found.diagnosis.startswith(told)
+
+
+def test_what_is_raised_where_a_layer_is_looked_at_is_told_with_its_line(tmp_path: Path) -> None:
+    text = "class SelfAttention:\n    def __init__(self, *sizes): pass\n    def __getattr__(self, name):\n"
+    found = judge(tmp_path, f"{text}        raise RuntimeError(name)\n    def __dir__(self): return ['Wq']\n")
+    assert found["SelfAttention"].diagnosis == "raises an error at line 4: RuntimeError: Wq"
+
+
+@pytest.mark.parametrize("text", ["raise KeyboardInterrupt", "def softmax(x): raise KeyboardInterrupt"])
+def test_ctrl_c_is_no_fault_of_the_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        judge(tmp_path, text)
+
+
 def test_a_file_without_any_of_the_names_is_told_which_and_what_it_has(tmp_path: Path) -> None:
     rule = r"must have one of softmax, .*, MultiHeadAttention, but has my_softmax$"
     with pytest.raises(ValueError, match=rule):
         judge(tmp_path, "import numpy as np\n\ndef my_softmax(x):\n    return x\n")
     with pytest.raises(ValueError, match=r"but has no function or class at all$"):
         judge(tmp_path, "import numpy as np\n")
+
+
+def test_a_file_that_answers_to_no_name_is_told_what_it_has(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"MultiHeadAttention, but has __getattr__, mine$"):
+        judge(tmp_path, "def __getattr__(name): raise RuntimeError(name)\nmine = lambda: 0\n")
+    with pytest.raises(ValueError, match=r"MultiHeadAttention, but has Shy$"):
+        judge(tmp_path, "class Shy:\n    __class__ = property(lambda self: 1 / 0)\nshy = Shy()\n")
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
@@ -598,6 +728,24 @@ def test_the_script_says_so_by_its_exit_code(
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert found["ok"] is (code == 0)
     assert [one["step"] for one in found["findings"]] == list(student.STEPS)
+
+
+@pytest.mark.parametrize("place", ["\nimport os; os.chdir('/')", ""], ids=["file", "step"])
+def test_a_file_that_goes_elsewhere_takes_nobody_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    text = changed("e = np.exp", "__import__('os').chdir('/'); e = np.exp") if place == "" else MATRICES + place
+    (tmp_path / "my.py").write_text(text, encoding="utf-8")
+    assert run_script(monkeypatch, tmp_path, "--file", "my.py", "--json", "found.json") == 0
+    assert Path.cwd() == tmp_path
+    assert (tmp_path / "found.json").is_file()
+
+
+def test_complex_numbers_leave_no_warning_on_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text("def softmax(x):\n    return x * 1j\n", encoding="utf-8")
+    command = [sys.executable, str(SCRIPT), "--file", "my.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
 
 
 def test_a_file_that_cannot_be_run_ends_the_script_with_one_line_from_any_folder(tmp_path: Path) -> None:

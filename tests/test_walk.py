@@ -258,6 +258,10 @@ def test_sentences_that_cannot_be_walked_through_are_refused() -> None:
             Setting(words)
     with pytest.raises(ValueError, match=r"^sentence must have no control characters, but is 'a \\x1b\[2J'$"):
         Setting(("a", "\x1b[2J"))
+    for letter in ("\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\x9b"):
+        with pytest.raises(ValueError, match=r"^sentence must have no control characters, but is 'a \\"):
+            Setting(("a", letter))
+    assert Setting(("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "b")).sentence[1] == "b"
     with pytest.raises(ValueError, match=r"^seed must be 0 or more, but is -1$"):
         Setting(seed=-1)
     assert len(Setting(("w",) * 12).sentence) == 12
@@ -425,6 +429,14 @@ def test_what_argparse_refuses_has_code_two_and_no_traceback(typed: list[str]) -
     assert done.returncode == 2
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("typed", ["", "--step 2"])
+def test_a_full_disk_is_told_in_one_line(typed: str) -> None:
+    command = f"'{sys.executable}' '{SCRIPT}' {typed} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "lookback: [Errno 28] No space left on device\n")
 
 
 def test_a_closed_pipe_ends_in_silence() -> None:

@@ -68,6 +68,8 @@ def _run(typed: argparse.Namespace) -> None:
     output = None if typed.output is None else typed.output.expanduser()
     if output is not None and output.is_dir():
         raise ValueError(f"--output must be a file, but {output} is a folder")
+    if output is not None and not output.parent.is_dir():
+        raise ValueError(f"--output: no such folder: {output.parent}")
     one = subjects.subject(typed.run.expanduser())
     source = subjects.common_string([one]) if typed.source is None else typed.source
     prompt = filled(numbers(explained(one, source, typed.place)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -11,8 +12,10 @@ from lookback import lesson
 from lookback.diagnosis import CLOSE, explain, explain_mask, filled, first_row, same, sentences
 from lookback.faults import NORMALISE, Case, Fault, Mask, Seen, Steps
 from lookback.lesson import Array
-from lookback.student_file import TroubleError, call
-from lookback.trials import NotFiniteError, Trial, axis_keyword, mask_keyword, normal, numbers
+from lookback.student_file import NotFiniteError, TroubleError, call, numbers
+from lookback.trials import Answer, Trial, axis_keyword, mask_keyword, normal
+
+Form = Callable[[Mask], Array | Mask]
 
 
 class Judgement(NamedTuple):
@@ -99,8 +102,8 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
     Raises:
         TroubleError: if nothing comes back that could be judged.
     """
-    trial, seen, wrong = _first(trials)
-    notes, stretch = list(trial.notes), 1.0
+    trial, (seen, wrong, remarks) = _first(trials)
+    notes, stretch = [*trial.notes, *remarks], 1.0
     explained = ((case, explain(case, seen)) for case in trial.cases)
     case, steps = next((pair for pair in explained if pair[1] is not None), (trial.cases[0], None))
     if steps is not None:
@@ -117,21 +120,23 @@ def judge_attention(trials: Iterable[Trial]) -> Judgement:
     return Judgement(wrong, notes)
 
 
-def _first(trials: Iterable[Trial]) -> tuple[Trial, Seen, list[Fault]]:
+def _first(trials: Iterable[Trial]) -> tuple[Trial, Answer]:
     troubles = []
     for trial in trials:
         try:
-            return trial, *trial.ask(trial.cases[0].inputs)
+            return trial, trial.ask(trial.cases[0].inputs)
         except TroubleError as trouble:
             troubles.append(trouble)
     raise next((trouble for trouble in troubles if trouble.called), troubles[0])
 
 
-SENSES: dict[str, Callable[[Mask], Array | Mask]] = {
+SENSES: dict[str, Form] = {
     "mask: True = may look": lambda mask: mask,
     "mask: 1 = may look, 0 = hidden": lambda mask: mask.astype(float),
 }
 ADDED = "mask: added to the scores, 0 and -inf"
+TURNED = "mask: 1 = hidden, as multiplied and added to the scores: the lessons' sense turned, where True = may look"
+FILL = "set hidden scores to -1e9 or -inf before softmax: np.where(mask, scores, -1e9)"
 
 
 def _mask(trial: Trial, case: Case, steps: Steps) -> tuple[list[Fault], list[str]]:
@@ -144,31 +149,82 @@ def _mask(trial: Trial, case: Case, steps: Steps) -> tuple[list[Fault], list[str
     answers, troubles = [], []
     for sense, form in SENSES.items():
         try:
-            answers.append(trial.ask(case.inputs, form(mask))[0])
+            answers.append(trial.ask(case.inputs, form(mask)).seen)
         except TroubleError as trouble:
             troubles.append(trouble)
         else:
             if same(steps, case, mask, answers[-1]):
-                return [], [sense]
+                return _weak(trial, case, steps, form), [sense]
+    if _multiplied(trial, case, steps, mask):
+        return _weak(trial, case, steps, lambda mask: (~mask).astype(float)), [TURNED]
     for seen in answers:
         changed = explain_mask(steps, case, mask, seen)
         if changed is not None:
             assert changed.hide.fault is not None
             return [filled(changed.hide.fault, first_row(changed, case, mask))], []
     with suppress(TroubleError):
-        added, _ = trial.ask(case.inputs, np.where(mask, 0.0, -np.inf))
-        if same(steps, case, mask, added):
-            return [], [ADDED]
-    told = f"with a mask it {troubles[0]}" if not answers else f"with a mask {_shown(answers[0], mask)}"
-    return [Fault(told, "hide scores before softmax: np.where(mask, scores, -1e9)")], []
+        if same(steps, case, mask, trial.ask(case.inputs, _to_add(mask)).seen):
+            return _weak(trial, case, steps, _to_add), [ADDED]
+    told = f"with a mask it {troubles[0]}" if not answers else _shown(answers[0], steps, case, mask)
+    return [Fault(told, FILL)], []
 
 
-def _shown(seen: Seen, mask: Mask) -> str:
+def _to_add(mask: Mask) -> Array:
+    return np.where(mask, 0.0, -np.inf)
+
+
+def _multiplied(trial: Trial, case: Case, steps: Steps, mask: Mask) -> bool:
+    """Whether the mask is 1 where hidden, in `scores + mask * -1e9`: less hides less, and almost 0 nothing."""
+    with suppress(TroubleError):
+        whole, less, nothing = (trial.ask(case.inputs, size * ~mask).seen for size in (1.0, 0.25, 1e-18))
+        unmasked = [same(steps, case, None, seen) for seen in (less, nothing)]
+        return same(steps, case, mask, whole) and unmasked == [False, True]
+    return False
+
+
+def _weak(trial: Trial, case: Case, steps: Steps, form: Form) -> list[Fault]:
+    """The fault of a mask that hides only among small scores; of large ones, each row may see its lowest."""
+    query, key = (steps.split.do(part, case.heads) if case.heads else part for part in (case.query, case.key))
+    scores = steps.scale.do(steps.product.do(query, key))
+    size = np.sqrt(FAR / np.abs(scores).max())
+    first = scores.reshape(-1, *scores.shape[-2:])[0]
+    mask = first == first.min(axis=-1, keepdims=True)
+    far = replace(
+        case,
+        inputs=tuple(size * part for part in case.inputs),
+        query=size * case.query,
+        key=size * case.key,
+        value=size * case.value,
+    )
+    try:
+        seen = trial.ask(far.inputs, form(mask)).seen
+    except TroubleError:  # of scores that are too large for it, which is told elsewhere
+        return []
+    if same(steps, far, mask, seen):
+        return []
+    told = f"{WEAK}: where scores are up to {FAR:.0f}, "
+    if seen.weights is None:
+        return [Fault(f"{told}the output is another than the lesson's", FILL)]
+    most = np.where(mask, 0.0, seen.weights).max()
+    return [Fault(f"{told}hidden keys have weights of up to {most:.2g}", FILL)] if most > CLOSE else []
+
+
+FAR = 300.0  # a large score, of which exp and exp(-x) are still numbers
+WEAK = "what fills hidden places is too weak"
+
+
+def _shown(seen: Seen, steps: Steps, case: Case, mask: Mask) -> str:
     """What a mask that does something strange leaves to see."""
     if seen.weights is None:
-        return "the output is another than the lesson's"
-    hidden = np.abs(np.where(mask, 0.0, seen.weights)).max()
-    return f"the result is another than the lesson's: hidden keys have weights of up to {hidden:.2g}"
+        return "with a mask the output is another than the lesson's"
+    visible = np.where(mask, seen.weights, 0.0)
+    hidden = np.abs(seen.weights - visible).max()
+    with np.errstate(all="ignore"):
+        shares = visible / visible.sum(axis=-1, keepdims=True)
+    told = f"hidden keys have weights of up to {hidden:.2g}"
+    if same(steps, case, mask, Seen(None, shares)):
+        return f"{WEAK}: {told}"
+    return f"with a mask the result is another than the lesson's: {told}"
 
 
 def _unknown(case: Case, seen: Seen) -> Fault:

@@ -1,10 +1,10 @@
 """Check somebody's own NumPy attention, written under the lessons' names: which step is wrong, and how."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from lookback import lesson
 from lookback.faults import Fault
 from lookback.judges import Judgement, judge_attention, judge_softmax
-from lookback.student_file import TroubleError, load
+from lookback.student_file import RaisedError, TroubleError, caught, load, printable
 from lookback.trials import attention_trials, heads_trials, layer_trials
 
 
@@ -56,10 +56,10 @@ def check(path: Path) -> list[Finding]:
     try:
         module = load(path)
     except TroubleError as trouble:
-        raise ValueError(f"{path}: {trouble}") from None
+        raise ValueError(printable(f"{path}: {trouble}")) from None
     names = {step: _name(module, step) for step in STEPS}
     if not any(names.values()):
-        raise ValueError(f"{path} must have one of {', '.join(STEPS)}, but has {_has(module)}")
+        raise ValueError(printable(f"{path} must have one of {', '.join(STEPS)}, but has {_has(module)}"))
     findings: list[Finding] = []
     faulty: dict[str, str] = {}  # steps that are wrong by themselves, and their names in the file
     for step, name in names.items():
@@ -77,20 +77,28 @@ def check(path: Path) -> list[Finding]:
 
 def _name(module: ModuleType, step: str) -> str | None:
     """Under which name a file has a step."""
-    return next((name for name in (step, ALSO.get(step, step)) if hasattr(module, name)), None)
+    return next((name for name in (step, ALSO.get(step, step)) if name in vars(module)), None)
 
 
 def _has(module: ModuleType) -> str:
     """The functions and classes that were written in a file."""
-    own = [name for name, it in vars(module).items() if getattr(it, "__module__", None) == module.__name__]
+    own = []
+    for name, it in list(vars(module).items()):
+        with suppress(TroubleError), caught(str(module.__file__)):  # an object may refuse to be asked
+            if isinstance(it, FunctionType | type) and it.__module__ == module.__name__:
+                own.append(name)
     return ", ".join(own) if own else "no function or class at all"
 
 
 def _judge(module: ModuleType, step: str, name: str) -> Judgement:
     try:
-        return STEPS[step](module, getattr(module, name))
+        with caught(str(module.__file__)):
+            return STEPS[step](module, vars(module)[name])
     except TroubleError as trouble:
-        return Judgement([Fault(str(trouble), trouble.hint)], [])
+        if isinstance(trouble, RaisedError) and not trouble.inside:
+            raise trouble.error from None
+        told = f"raises an error at {trouble}" if isinstance(trouble, RaisedError) else str(trouble)
+        return Judgement([Fault(told, trouble.hint)], [])
 
 
 def _alone(
@@ -142,7 +150,7 @@ def _through(step: str, faulty: list[str]) -> Finding:
 @contextmanager
 def _replaced(module: ModuleType, others: dict[str, Callable[..., Any]]) -> Iterator[None]:
     """The file with other functions in place of some of its own."""
-    before = {name: getattr(module, name) for name in others}
+    before = {name: vars(module)[name] for name in others}
     vars(module).update(others)
     try:
         yield

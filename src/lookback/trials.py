@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lookback.faults import Case, Fault, Mask, Seen, Steps
 from lookback.lesson import Array
-from lookback.student_file import TroubleError, call
+from lookback.student_file import NotFiniteError, TroubleError, call, caught, numbers
 
 BATCH, HEADS, QUERIES, KEYS, D_K, D_V = 2, 3, 5, 7, 4, 6
 WIDTH = 8  # d_model of one head of self-attention
@@ -26,6 +26,14 @@ TRIED = 1000
 def normal(*shape: int) -> Array:
     """Random numbers around 1; the same each time for the same shape."""
     return np.random.default_rng(shape).normal(size=shape)
+
+
+class Answer(NamedTuple):
+    """What came back of a trial, what is wrong with how it did, and what there is to say beside."""
+
+    seen: Seen
+    wrong: list[Fault]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Trial:
     large: tuple[Array, ...]
     notes: tuple[str, ...] = ()
 
-    def ask(self, inputs: Sequence[Array], mask: Array | Mask | None = None) -> tuple[Seen, list[Fault]]:
+    def ask(self, inputs: Sequence[Array], mask: Array | Mask | None = None) -> Answer:
         """Call it, and take apart what comes back.
 
         Raises:
@@ -57,7 +65,8 @@ class Trial:
         assert expected.output is not None
         assert expected.weights is not None
         result = call(self.module, self.function, *inputs, **keyword)
-        return read(result, expected.output.shape, expected.weights.shape)
+        with caught(str(self.module.__file__)):
+            return read(result, expected.output.shape, expected.weights.shape)
 
 
 def mask_keyword(function: Callable[..., Any]) -> str | None:
@@ -82,8 +91,8 @@ def axis_keyword(function: Callable[..., Any]) -> dict[str, int]:
 NAMES = ("output", "weights")
 
 
-def read(result: object, *shapes: tuple[int, ...]) -> tuple[Seen, list[Fault]]:
-    """Output and weights of what somebody's attention gave back, and what is wrong with how it did.
+def read(result: object, *shapes: tuple[int, ...]) -> Answer:
+    """Output and weights of what somebody's attention gave back; what follows them is not looked at.
 
     Args:
         result: what came back.
@@ -95,57 +104,50 @@ def read(result: object, *shapes: tuple[int, ...]) -> tuple[Seen, list[Fault]]:
     hint = "end with return output, weights"
     if result is None:
         raise TroubleError("returns nothing", hint, called=True)
-    several = isinstance(result, tuple) or (isinstance(result, list) and _pair(result))
-    members: list[object] = list(result) if several else [result]  # type: ignore[call-overload]
-    parts = [numbers(part) for part in members]
+    members: list[object] = _members(result, shapes)
+    parts = [numbers(part) for part in members[:2]]
     found = [part.shape for part in parts]
+    more = f"{len(members) - 2} more" if len(members) > 2 else ""
+    notes = [f"returns {more} beside output and weights, which is not looked at"] if more else []
     if found == list(shapes):
-        return Seen(*parts), []
+        return Answer(Seen(*parts), [], notes)
     if found == list(reversed(shapes)):
         fault = Fault(f"returns weights {found[0]} first, then the output {found[1]}: the order is turned", hint)
-        return Seen(parts[1], parts[0]), [fault]
+        return Answer(Seen(parts[1], parts[0]), [fault], notes)
     if len(parts) == 1 and found[0] in shapes:
         place = shapes.index(found[0])
         fault = Fault(f"returns only the {NAMES[place]}, {found[0]}, and not the {NAMES[1 - place]}", hint)
-        return Seen(parts[0], None) if place == 0 else Seen(None, parts[0]), [fault]
-    told = " and ".join(map(str, found))
+        return Answer(Seen(parts[0], None) if place == 0 else Seen(None, parts[0]), [fault], notes)
+    told = " and ".join([*map(str, found), *filter(None, [more])])
     wanted = f"output {shapes[0]} and weights {shapes[1]}"
     misfit = f"returns {'shape' if len(found) == 1 else 'shapes'} {told}, but should return {wanted}"
     if len(parts) == 2 and found[0] == shapes[0]:
-        return Seen(parts[0], None), [Fault(misfit, "one row of weights for each query, one map for each head")]
+        fault = Fault(misfit, "one row of weights for each query, one map for each head")
+        return Answer(Seen(parts[0], None), [fault], notes)
     if len(parts) == 2 and found[1] == shapes[1]:
-        return Seen(None, parts[1]), [Fault(misfit, "output = weights @ V")]
+        return Answer(Seen(None, parts[1]), [Fault(misfit, "output = weights @ V")], notes)
     raise TroubleError(misfit, hint, called=True)
 
 
-def _pair(found: list[object]) -> bool:
-    """Whether a list is output and weights, and not one array made of lists."""
-    shapes = [getattr(part, "shape", None) for part in found]
-    return len(shapes) == 2 and None not in shapes and shapes[0] != shapes[1]
+def _members(result: object, shapes: Sequence[tuple[int, ...]]) -> list[object]:
+    """What somebody's attention gave back, one by one: a list may be several arrays, or be one."""
+    if isinstance(result, tuple):
+        return list(result)
+    if isinstance(result, list) and _shape(result) not in shapes:
+        parts = [_shape(part) for part in result]
+        if any(shape in shapes for shape in parts) or len(set(parts)) == len(parts) == 2:
+            return result
+    return [result]
 
 
-def numbers(part: object) -> Array:
-    """An array of finite numbers.
-
-    Raises:
-        TroubleError: if it is none.
-    """
+def _shape(part: object) -> tuple[int, ...] | None:
+    """That of an array, or of lists that could be one."""
     try:
-        array: Array = np.asarray(part, dtype=float)
-    except (TypeError, ValueError):
-        raise TroubleError(f"returns {type(part).__name__}, which is no array of numbers", called=True) from None
-    if not np.isfinite(array).all():
-        first = array[~np.isfinite(array)][0]
-        raise NotFiniteError(f"gives {first} where all numbers that go in are small", found=str(first))
-    return array
-
-
-class NotFiniteError(TroubleError):
-    """Some of what came back is infinite or not a number: `found`."""
-
-    def __init__(self, what: str, *, found: str) -> None:
-        super().__init__(what, called=True)
-        self.found = found
+        return numbers(part).shape
+    except NotFiniteError:
+        return np.asarray(part).shape
+    except TroubleError:
+        return None
 
 
 def attention_trials(module: ModuleType, function: Callable[..., Any]) -> Iterator[Trial]:

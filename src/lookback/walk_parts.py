@@ -11,6 +11,8 @@ from lookback import lesson
 from lookback.lesson import Array
 
 MOST_WORDS = 12  # more would not fit into 80 columns
+CONTROLS = ("Cc", "Cf", "Cs")  # kinds of letters that a terminal obeys, or that turn the direction of a line
+JOINERS = "\u200c\u200d"  # also of the kind Cf, but some languages write their words with them
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Setting:
         if not 2 <= len(self.sentence) <= MOST_WORDS:
             rule = f"must have 2 to {MOST_WORDS} words, with spaces between them"
             raise ValueError(f"sentence {rule}, but has {len(self.sentence)}: {text[:60]!r}")
-        if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
+        if any(unicodedata.category(letter) in CONTROLS and letter not in JOINERS for letter in text):
             raise ValueError(f"sentence must have no control characters, but is {text[:60]!r}")
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, but is {self.seed}")
