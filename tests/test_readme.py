@@ -101,7 +101,7 @@ QUOTED = [
     ),
     ("compare/reverse", "Models"),
     ("compare/reverse", "Cost"),
-    *((f"far/{name}", BY_LENGTH) for name in ("far", "both", "ablations")),
+    *((f"far/{name}", BY_LENGTH) for name in ("far", "ablations")),
     ("far/chomsky", "Beyond training"),
 ]
 
@@ -120,7 +120,6 @@ MADE = {
     "compare/reverse": "task=reverse",
     "compare/copy": "task=copy",
     "far/far": "experiment=far",
-    "far/both": "experiment=far_both",
     "far/encodings": "experiment=far_encodings",
     "far/ablations": "experiment=far_ablations",
     "far/chomsky": "experiment=chomsky",
@@ -183,22 +182,61 @@ def test_the_head_that_learned_to_reverse_is_the_one_that_readme_names() -> None
     assert f"{learned['head']} has learned the task, since step {learned['since_step']}: {where}" in README
 
 
+def report_rows() -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The rows of the benchmark's report by what was measured, unit and peer; the fastest one is not marked."""
+    report = json.loads((ROOT / "runs/reference/benchmark/report.json").read_text(encoding="utf-8"))
+    assert report["failures"] == {}
+    return {(row["name"], row["unit"], row["against"].removesuffix(" (fastest)")): row for row in report["rows"]}
+
+
+def times(row: dict[str, Any], inverted: bool = True) -> str:
+    """A ratio and its range as README gives them; inverted: how many times as fast as the peer."""
+    values = [1 / row[key] if inverted else row[key] for key in ("ratio", "ratio_min", "ratio_max")]
+    digits = 1 if values[0] >= 3 else 2
+    low, high = sorted(values[1:])
+    return f"{values[0]:.{digits}f} times ({low:.{digits}f} to {high:.{digits}f})"
+
+
 def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
-    report = json.loads((ROOT / "runs/reference/benchmark/report.json").read_text())
-    rows = {row["name"]: row for row in report["rows"]}
-    step, maps = rows["training step"], rows["forward pass with maps"]
-    text = " ".join(README.split())
-    assert f"{step['ratio']:.2f} of its time ({step['ratio_min']:.2f} to {step['ratio_max']:.2f})" in text
-    assert f"{step['ours']:.0f} against {step['theirs']:.0f} ms" in text
-    assert f"{maps['ratio']:.2f} times as long" in text
-    assert step["ratio"] <= 1.0
-    rnn = rows["rnn training step"]
+    rows, text = report_rows(), " ".join(README.split())
+    torch_peer, x_peer = "nn.Transformer", "x-transformers"
+    fastest = {name: f"{name}: to all right" for name in ("two-ended", "sinusoidal")}
+    goals = {
+        "seconds to exact match 1.00": times(rows[fastest["two-ended"], "s", torch_peer]),
+        "the same with sinusoidal positions": times(rows[fastest["sinusoidal"], "s", torch_peer]),
+        "useful training tokens": f"{times(rows['real tokens', 'per second', torch_peer], False)}; at d_model 256 "
+        + times(rows["wide real tokens", "per second", torch_peer], False),
+        "decoding 200 symbols": times(rows["decoding 200, batch 64", "ms/token", f"{torch_peer}, no cache"]),
+        "decoding against": "; ".join(
+            f"{name}: {times(rows[f'decoding {name}, batch {batch}', 'ms/token', f'{x_peer}, cached'])}"
+            for name, batch in (("20", 64), ("200", 64), ("1,000", 4))
+        ),
+    }
+    for figure, measured in goals.items():
+        assert re.search(rf"^\| {figure}[^|]*\|[^|]*\| {re.escape(measured)} \|", README, re.MULTILINE), figure
+    for peer in (torch_peer, x_peer):
+        assert rows["training step", "ms", peer]["ratio"] <= 1.0
+    rnn = rows["rnn training step", "ms", "bare nn.GRU"]
     assert f"{rnn['ratio']:.2f} of the time of a bare loop around `nn.GRU` ({rnn['ratio_min']:.2f} to" in text
     assert rnn["ratio"] <= 1.1
-    watched = rows["training step, watched"]
+    watched = rows["training step, watched", "ms", "nobody watches"]
     spread = f"({watched['ratio_min']:.3f} to {watched['ratio_max']:.3f})"
     assert f"makes a training {watched['ratio']:.3f} times as long {spread}" in text
     assert watched["ratio"] <= 1.05
+    maps = rows["forward pass with maps", "ms", "without maps"]
+    assert f"{maps['ratio']:.2f} times as long" in text
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse"])
+def test_every_string_of_ten_thousand_letters_was_right(name: str) -> None:
+    found = sorted((ROOT / "runs/reference/far/far" / name).glob("seed*/summary.json"))
+    assert len(found) == 5
+    for path in found:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        assert summary["exact_match"]["10000"] == 1.0
+        assert summary["strings"]["10000"] >= 8
+        assert summary["parameters"] < 50_000
+        assert summary["peak_memory_mib"] < 2048
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

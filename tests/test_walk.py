@@ -495,7 +495,7 @@ def test_pausing_does_nothing_in_a_pipe() -> None:
 
 def test_readme_shows_what_the_script_prints() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("## The lesson, step by step") : text.index("## Training")]
+    section = text[text.index("## The lesson, step by step") :].split("\n## ")[0]
     _, commands, _, shown, _ = re.split(r"```\n", section)
     assert "python scripts/lesson.py" in commands
     printed = "\n".join(line.rstrip() for line in lines("--step", "sentence", "heatmap"))
