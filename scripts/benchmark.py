@@ -33,10 +33,8 @@ def main() -> int:
     parser.add_argument("--overrides", nargs="+", default=[], metavar="KEY=VALUE", help="of configs/train.yaml")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every round's numbers there")
     arguments = parser.parse_args()
-    if arguments.json and not arguments.json.parent.is_dir():
-        parser.error(f"argument --json: no such folder: {arguments.json.parent}")
-    if arguments.json and arguments.json.is_dir():
-        parser.error(f"argument --json: is a folder: {arguments.json}")
+    if arguments.json and (arguments.json.is_dir() or not arguments.json.parent.is_dir()):
+        parser.error(f"argument --json: no such folder, or no file: {arguments.json}")
     try:
         benchmark.chosen(arguments.sections)
     except ValueError as error:

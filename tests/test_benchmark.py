@@ -343,7 +343,7 @@ THERE_ARE = ", ".join(section.__name__ for section in benchmark.SECTIONS)
         (["--rounds", "0"], "argument --rounds: must be a whole number above 0, but is 0"),
         (["--steps", "-3"], "argument --steps: must be a whole number above 0, but is -3"),
         (["--steps", "ten"], "argument --steps: must be a whole number above 0, but is ten"),
-        (["--json", "no/such/report.json"], "argument --json: no such folder: no/such"),
+        (["--json", "no/such/report.json"], "argument --json: no such folder, or no file: no/such/report.json"),
         (
             ["--sections", "maps", "trainin"],
             f"argument --sections: section must be one of {THERE_ARE}, but is trainin",
