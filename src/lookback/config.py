@@ -42,7 +42,14 @@ EARLIER: dict[str, dict[str, Any]] = {
     "evaluate": {"split": "test", "symbols": None, "exact_only": False},
     "board": {"alignment_every": 0, "snapshots_every": 0},
 }
-EARLIER_MODELS: dict[str, dict[str, Any]] = {"lookback.models.transformer.Transformer": {"log_length": False}}
+EARLIER_MODELS: dict[str, dict[str, Any]] = {
+    "lookback.models.transformer.Transformer": {
+        "log_length": False,
+        "residual": True,
+        "scale": True,
+        "causal": True,
+    },
+}
 """Settings that a stored configuration may lack because it is older, and what was so without them."""
 
 
