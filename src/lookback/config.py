@@ -144,6 +144,23 @@ def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
     return task, functools.partial(_factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
 
 
+def build_node(name: str, node: object, base: type) -> object:
+    """What one open node says, made from its constructor's keyword-only parameters alone.
+
+    Args:
+        name: of the node, for problems.
+        node: with a `_target_`, a subclass of `base`.
+        base: the door that it must have.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    problems = _check_node(name, node, base)
+    if problems:
+        raise ConfigError(problems)
+    return _factory(typing.cast(Mapping[str, Any], node))()
+
+
 def check(raw: Mapping[str, Any]) -> list[Problem]:
     """Find all problems of a resolved configuration; no random number is drawn, no memory taken for weights."""
     known = ["seed", *OPEN, *CLOSED]
