@@ -128,21 +128,19 @@ def mean(values: Values) -> float:
 def below(values: Values, others: Values) -> tuple[bool, str]:
     """Whether values are lower than others on the same seeds: the paired 95 % interval is below 0.
 
-    One that is missing counts as infinitely large: it was not reached. Where that leaves fewer than two pairs, all
-    values must be there, and the others missing.
+    A missing value counts as larger than all others: it was not reached. Where that leaves fewer than two pairs,
+    some others must be missing, and the rest be higher.
 
     Returns:
         whether they are, and the numbers in words.
     """
-    pairs = [
-        one - other for one, other in zip(values, others, strict=True) if one is not None and other is not None
-    ]
-    lost = sum(one is None for one in values)
-    missing = sum(other is None for other in others)
     words = f"{cell(values)} against {cell(others)}"
-    if lost:
+    pairs = [(one, other) for one, other in zip(values, others, strict=True) if one is not None]
+    differences = [one - other for one, other in pairs if other is not None]
+    if not pairs or len(pairs) < len(values):
         return False, words
-    found = estimate(pairs)
-    if found is None or len(pairs) < 2:
-        return missing > 0 and missing + len(pairs) == len(values) and all(pair < 0 for pair in pairs), words
+    if len(differences) < 2:
+        return len(differences) < len(pairs) and all(difference < 0 for difference in differences), words
+    found = estimate(differences)
+    assert found is not None
     return found.high < 0, f"{words}, difference {shown(found)}"
