@@ -52,10 +52,9 @@ def test_every_link_leads_to_a_file() -> None:
         assert (ROOT / link).exists(), link
 
 
-def test_the_first_link_is_the_formula() -> None:
-    first = re.search(r"\]\(([^)]+)\)", README)
-    assert first is not None
-    assert first[1] == "src/lookback/attention.py"
+def test_the_first_link_after_the_other_language_is_the_formula() -> None:
+    chinese, first, *_ = re.findall(r"\]\(([^)]+)\)", README)
+    assert (chinese, first) == ("README.zh.md", "src/lookback/attention.py")
 
 
 def test_the_board_command_shows_every_image() -> None:
