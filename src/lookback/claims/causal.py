@@ -31,16 +31,16 @@ class Causal(Claim):
     """
 
     sentence = (
-        "A decoder that may look at what is still to be written learns to read it there and cannot write by itself; "
-        "the causal mask prevents that."
+        "A decoder that may look at what is still to be written learns to read it there and cannot write by "
+        "itself; the causal mask prevents that."
     )
     lesson = "second lesson, learning goals and exercise 1; first lesson, section 5"
     setup = (
         "Reverse short strings with the causal mask in the decoder and without. The decoder is given the right "
-        "symbols, as in training (teacher forcing), or writes on after its own (decoded freely); both on validation "
-        "strings of the longest trained length, with the weights after the last step. To see where it reads, it is "
-        "also given the right symbols beside the source of another string. The best checkpoint, which is chosen by "
-        "exact match, is tried on test strings."
+        "symbols, as in training (teacher forcing), or writes on after its own (decoded freely); both on "
+        "validation strings of the longest trained length, with the weights after the last step. To see where it "
+        "reads, it is also given the right symbols beside the source of another string. The best checkpoint, "
+        "which is chosen by exact match, is tried on test strings."
     )
     first = "decoder"
 
@@ -87,13 +87,13 @@ class Causal(Claim):
             Check(
                 f"with the mask, exact match decoded freely is {RIGHT} or more, in every seed",
                 min(masked[FREE]) >= RIGHT,
-                f"{min(masked[FREE]):.2f} at its worst, at a teacher-forced loss of {max(masked[LOSS]):.1g} or less",
+                f"{min(masked[FREE]):.2f} at its worst, at a teacher-forced loss of {max(masked[LOSS]):.1g}",
                 "it had not learned the task when training ended; more steps would tell",
                 core=True,
             ),
             Check(
-                f"beside another source, token accuracy stays at {RIGHT} or more without the mask, and does not with "
-                "it, in every seed",
+                f"beside another source, token accuracy stays at {RIGHT} or more without the mask, and does not "
+                "with it, in every seed",
                 min(unmasked[SWAPPED]) >= RIGHT > max(masked[SWAPPED]),
                 f"{min(unmasked[SWAPPED]):.2f} or more without, {max(masked[SWAPPED]):.2f} or less with",
                 "without the mask it still reads some symbols from the source",

@@ -1,11 +1,10 @@
 """LayerNorm: whether it steadies what layers hand on, and whether training goes faster."""
 
-import torch
 from torch import Tensor, nn
 
 from lookback import config, masks, session
 from lookback.bench import Bench, exact_match, steps_to_99
-from lookback.claims.base import Check, Claim, Numbers, Values, below, known, mean
+from lookback.claims.base import Check, Claim, Numbers, Values, below, known
 from lookback.data import Batch, train_batch
 from lookback.decode import evaluating
 from lookback.models.base import Seq2Seq
@@ -24,7 +23,7 @@ def root_mean_square(x: Tensor) -> float:
 
 
 def output_sizes(model: Seq2Seq, batch: Batch) -> list[float]:
-    """The root mean square of what each layer of the encoder hands on, from the first to the last; pads do not count.
+    """The root mean square of what each layer of the encoder hands on, in their order; pads do not count.
 
     Args:
         model: a Transformer.
@@ -72,9 +71,9 @@ class Norms(Claim):
     lesson = "first lesson, section 4, the table"
     setup = (
         "Six layers with LayerNorm before each sublayer, after it (as in the paper), or nowhere. Before training: "
-        "the root mean square of what each layer of the encoder hands on, on the first training batch. Then all are "
-        "trained to reverse short strings, with the learning rate rising over the first steps (warm-up) or at its "
-        "highest at once. A run whose loss does not stay finite counts as exact match 0."
+        "the root mean square of what each layer of the encoder hands on, on the first training batch. Then all "
+        "are trained to reverse short strings, with the learning rate rising over the first steps (warm-up) or at "
+        "its highest at once. A run whose loss does not stay finite counts as exact match 0."
     )
     first = "norm"
 
@@ -105,8 +104,8 @@ class Norms(Claim):
         words = ", ".join(f"{NORMS[norm]} {factor:.2f}" for norm, factor in factors.items())
         found = [
             Check(
-                "untrained, outputs change less from the first layer to the last with a norm than without, wherever "
-                "it stands, in the seed in which they change most",
+                "untrained, outputs change less from the first layer to the last with a norm than without, "
+                "wherever it stands, in the seed in which they change most",
                 max(factors["pre"], factors["post"]) < factors["none"],
                 f"by a factor of {words}",
                 "the norm before a sublayer steadies what it reads, not the sum that is handed on",

@@ -54,13 +54,13 @@ class Residuals(Claim):
         experiment: models that differ in num_layers and residual alone.
     """
 
-    sentence = "Residual connections carry the gradient through a stack of layers, and without them deep stacks do not learn."
+    sentence = "Residual connections carry the gradient through a stack; deep stacks do not learn without them."
     lesson = "first lesson, section 4, the table"
     setup = (
         "Encoder and decoder of as many layers each, with LayerNorm before each sublayer; without residual "
         "connections, what a sublayer makes takes its input's place. Before training: the gradient of the loss of "
-        "the first training batch by the embeddings of the source, which stand at the far end of the stack. Then all "
-        "are trained to reverse short strings."
+        "the first training batch by the embeddings of the source, which stand at the far end of the stack. Then "
+        "all are trained to reverse short strings."
     )
     first = "layers, residual connections"
 
@@ -96,8 +96,8 @@ class Residuals(Claim):
         sooner, words = below(with_[STEPS], without[STEPS])
         return [
             Check(
-                f"untrained, the gradient at the source of {high} layers is {THROUGH} or more of that of {low} with "
-                f"residual connections, and less than {THROUGH} without, in every seed",
+                f"untrained, the gradient at the source of {high} layers is {THROUGH} or more of that of {low} "
+                f"with residual connections, and less than {THROUGH} without, in every seed",
                 min(shares["with"]) >= THROUGH > max(shares["without"]),
                 f"{mean(list(shares['with'])):.2g} with, {mean(list(shares['without'])):.2g} without",
                 "the norm before each sublayer scales the gradient as well, so that its size alone does not vanish",
