@@ -177,7 +177,7 @@ class Scale(Claim):
                 f"trained at d_k {trained} without division, exact match stays at {STUCK} or less, in every seed",
                 best <= STUCK,
                 f"at best {best:.2f}, against {cell(fast[MATCH])} with division",
-                "rows whose best keys are nearly equal keep a gradient, and training finds its way out through them",
+                "rows whose best keys are nearly equal keep a gradient, and training finds its way through them",
             ),
         ]
 
