@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -116,6 +116,13 @@ def test_the_checks_tell_factors_by_norm() -> None:
     )
 
 
+def test_a_quick_experiment_has_no_rows_without_warm_up() -> None:
+    found = {name: one for name, one in numbers().items() if name.endswith(", warm-up")}
+    assert len(CLAIM.checks(found)) == 4
+    assert base.verdict(CLAIM.checks(found)) == HELD
+    assert list(CLAIM.plots(found)[1].lines["no norm"]) == ["warm-up"]
+
+
 class Place:
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
@@ -129,7 +136,9 @@ def test_every_norm_is_measured_with_warm_up_and_without(tmp_path: Path) -> None
     for norm, warm, score in (("pre", 7, 1.0), ("pre", 0, 0.75), ("none", 7, 0.5), ("none", 0, 0.0)):
         settings = (f"model.norm={norm}", f"train.warmup_steps={warm}", "model.num_layers=3", "model.d_model=12")
         name = f"{norm}{warm}"
-        failed = {"status": "failed", "reason": "NonFiniteLossError: at step 7"} if score == 0 else {}
+        failed: dict[str, Any] = (
+            {"status": "failed", "reason": "NonFiniteLossError: at step 7"} if score == 0 else {}
+        )
         folder = write_run(
             tmp_path / name, *settings, exact_match={8: score or 1.0}, validations=[(20, score, 2.0)], **failed
         )

@@ -11,7 +11,7 @@ from lookback import config, launcher, results, session
 from lookback.bench import Bench, Runs
 from lookback.claims import base, residuals
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Numbers
-from lookback.claims.residuals import GRADIENT, MATCH, STEPS, Residuals, source_gradient
+from lookback.claims.residuals import BARE, GRADIENT, MATCH, STEPS, Residuals, source_gradient, untrained
 from lookback.data import train_batch
 from lookback.metrics import sequence_loss
 from lookback.models.transformer import Transformer
@@ -30,7 +30,7 @@ def test_the_gradient_is_what_a_small_step_against_it_gains() -> None:
         return sequence_loss(model(batch.source, batch.source_lengths, batch.decoder_input).double(), batch.labels)
 
     size = source_gradient(model, batch)
-    loss().backward()
+    loss().backward()  # type: ignore[no-untyped-call]
     weight = model.source_embedding.weight
     assert weight.grad is not None
     step = 1e-2
@@ -47,7 +47,7 @@ def numbers(
     with_: float = 0.1, without: float = 0.009, right: float = 0.95, failed: float = 0.5, steps: float | None = None
 ) -> Numbers:
     def row(gradients: list[float], reached: list[float | None], match: list[float]) -> dict[str, base.Values]:
-        return {GRADIENT: list(gradients), STEPS: reached, MATCH: list(match)}
+        return {GRADIENT: list(gradients), BARE: [1.0, 1.0], STEPS: reached, MATCH: list(match)}
 
     return {
         "12, with": row([2.0, with_], [400.0, 450.0], [1.0, right]),
@@ -109,10 +109,15 @@ def test_every_depth_is_measured_with_and_without(tmp_path: Path) -> None:
     assert [row[MATCH] for row in found.values()] == [[1.0, 1.0], [0.75, 0.75], [0.5, 0.5], [0.25, 0.25]]
     assert found["1, with"][STEPS] == [20.0, 20.0]
     assert found["3, without"][STEPS] == [None, None]
+    raw = runs["3True"][0].raw
     built = config.build(runs["3True"][1].raw)
     task, model = session.build(built)
     assert found["3, with"][GRADIENT][1] == source_gradient(model, train_batch(task, built.data, 1, 0))
-    sizes_, matches = CLAIM.plots(found)
+    assert found["3, with"][BARE][0] == untrained({**raw, "model": {**raw["model"], "norm": "none"}})
+    assert raw["model"]["norm"] == "pre"
+    assert len({value for row in found.values() for measure in (GRADIENT, BARE) for value in row[measure]}) == 16
+    sizes_, bare, matches = CLAIM.plots(found)
+    assert bare.lines["without residual connections"][3.0] == found["3, without"][BARE]  # type: ignore[index]
     assert sizes_.lines["with residual connections"][1.0] == found["1, with"][GRADIENT]  # type: ignore[index]
     assert matches.lines["without residual connections"] == {1.0: [0.5, 0.5], 3.0: [0.25, 0.25]}
     assert list(residuals.line(found, MATCH, True)) == [1, 3]

@@ -1,5 +1,8 @@
 """Residual connections: whether the gradient comes through a stack of layers, and whether the stack learns."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from lookback import config, session
@@ -15,7 +18,12 @@ THROUGH = 0.1  # share of the shallowest stack's gradient from which on one is s
 RIGHT = 0.95  # exact match from which on a stack has learned
 FAILED = 0.5  # exact match up to which it has not
 WAYS = {True: "with", False: "without"}
-GRADIENT, STEPS, MATCH = "gradient at the source, untrained", "steps to 99 %", "exact match"
+GRADIENT, BARE, STEPS, MATCH = (
+    "gradient at the source, untrained",
+    "the same without norms",
+    "steps to 99 %",
+    "exact match",
+)
 
 
 def source_gradient(model: Seq2Seq, batch: Batch) -> float:
@@ -30,6 +38,13 @@ def source_gradient(model: Seq2Seq, batch: Batch) -> float:
     loss = sequence_loss(model(batch.source, batch.source_lengths, batch.decoder_input), batch.labels)
     [found] = torch.autograd.grad(loss, [weight])
     return float(found.norm())
+
+
+def untrained(raw: Mapping[str, Any]) -> float:
+    """`source_gradient` of a configuration's model with its first weights, on its first training batch."""
+    built = config.build(raw)
+    task, model = session.build(built)
+    return source_gradient(model, train_batch(task, built.data, built.seed, 0))
 
 
 def condition(layers: int, residual: bool) -> str:
@@ -72,13 +87,9 @@ class Residuals(Claim):
         numbers: Numbers = {}
         for runs in bench.train().values():
             model = runs[0].raw["model"]
-            gradients = []
-            for run in runs:
-                built = config.build(run.raw)
-                task, untrained = session.build(built)
-                gradients.append(source_gradient(untrained, train_batch(task, built.data, run.seed, 0)))
             numbers[condition(model["num_layers"], model["residual"])] = {
-                GRADIENT: list(gradients),
+                GRADIENT: [untrained(run.raw) for run in runs],
+                BARE: [untrained({**run.raw, "model": {**run.raw["model"], "norm": "none"}}) for run in runs],
                 STEPS: [steps_to_99(run) for run in runs],
                 MATCH: [exact_match(run, run.longest) for run in runs],
             }
@@ -125,10 +136,21 @@ class Residuals(Claim):
             ),
         ]
 
+    def notes(self, numbers: Numbers) -> list[str]:
+        """What the rule leaves out."""
+        return [
+            "No check is made of the gradient without norms: it is that of the same stack without LayerNorm, which "
+            "would scale what comes back through each sublayer."
+        ]
+
     def plots(self, numbers: Numbers) -> list[Plot]:
         """Gradient and exact match against the number of layers."""
         found = []
-        for measure, up in ((GRADIENT, GRADIENT), (MATCH, "exact match at the longest length")):
+        for measure, up in (
+            (GRADIENT, GRADIENT),
+            (BARE, f"{GRADIENT}, no norms"),
+            (MATCH, "exact match at the longest length"),
+        ):
             lines = {
                 f"{word} residual connections": {
                     float(at): values for at, values in line(numbers, measure, way).items()
@@ -136,6 +158,6 @@ class Residuals(Claim):
                 for way, word in WAYS.items()
             }
             found.append(
-                Plot(lines, "layers", up, log_across=True, log_up=measure == GRADIENT, share=measure == MATCH)
+                Plot(lines, "layers", up, log_across=True, log_up=measure != MATCH, share=measure == MATCH)
             )
         return found
