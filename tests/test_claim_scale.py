@@ -15,7 +15,7 @@ from lookback.claims import base, scale
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Numbers
 from lookback.claims.scale import Scale, entropy, gradient, untrained
 
-CLAIM = Scale(experiment="claim_scale", widths=[4, 16], keys=7, queries=500, draws=3)
+CLAIM = Scale(experiment="claim_scale", widths=[4], keys=7, queries=500, draws=3)
 
 
 def test_entropy_is_1_where_all_keys_are_looked_at_alike_and_0_at_one() -> None:

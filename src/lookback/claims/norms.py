@@ -131,7 +131,7 @@ class Norms(Claim):
                     told,
                     "in the paper's form the gradient is largest in the last layers, and needs a slower start"
                     if norm == "post"
-                    else "this stack is shallow enough to do without, or both need nearly the same number of steps",
+                    else "so few layers do nearly as well without, and so few seeds cannot tell them apart",
                     core=(norm, warm) == ("pre", True),
                 )
             )

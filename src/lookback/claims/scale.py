@@ -8,9 +8,9 @@ from torch import Tensor
 
 from lookback.attention import masked_softmax
 from lookback.bench import Bench, exact_match, steps_to_99
-from lookback.claims.base import Check, Claim, Numbers, below, cell, known
+from lookback.claims.base import Check, Claim, Numbers, Values, below, cell, known
 from lookback.plots import Plot
-from lookback.rules import AtLeastOne, PositiveInt
+from lookback.rules import AtLeastOne, PositiveInt, head_width
 
 TOLERANCE = 0.1  # of a variance, as a share of what it should be
 SATURATED = 0.1  # share of the largest entropy up to which a row is said to look at one key alone
@@ -107,16 +107,19 @@ class Scale(Claim):
 
     def measure(self, bench: Bench) -> Numbers:
         """A row for each width and way: without training, and then trained."""
-        numbers: Numbers = {}
-        for width in self.widths:
-            for divided in WAYS:
-                found = [untrained(width, self.queries, self.keys, divided, seed) for seed in range(self.draws)]
-                numbers[condition(width, divided)] = {name: [one[name] for one in found] for name in found[0]}
+        trained = {}
         for runs in bench.train().values():
             model = runs[0].raw["model"]
-            row = numbers.setdefault(condition(model["d_model"] // model["num_heads"], model["scale"]), {})
-            row[STEPS] = [steps_to_99(run) for run in runs]
-            row[MATCH] = [exact_match(run, run.longest) for run in runs]
+            trained[head_width(model["d_model"], model["num_heads"]), model["scale"]] = runs
+        numbers: Numbers = {}
+        for width in sorted({*self.widths, *(width for width, _ in trained)}):
+            for divided in WAYS:
+                found = [untrained(width, self.queries, self.keys, divided, seed) for seed in range(self.draws)]
+                row: dict[str, Values] = {name: [one[name] for one in found] for name in found[0]}
+                if runs := trained.get((width, divided), []):
+                    row[STEPS] = [steps_to_99(run) for run in runs]
+                    row[MATCH] = [exact_match(run, run.longest) for run in runs]
+                numbers[condition(width, divided)] = row
         return numbers
 
     def checks(self, numbers: Numbers) -> list[Check]:
@@ -162,7 +165,7 @@ class Scale(Claim):
                 core=True,
             ),
             Check(
-                f"so is the mean of all rows' gradients: {VANISHED} or less",
+                f"the mean of all rows' gradients, too, is {VANISHED} or less of that with division",
                 left[MEAN] <= VANISHED,
                 f"at most {left[MEAN]:.2g} of it",
                 "the two best keys of some rows are nearly equal, and these rows keep their gradient at any d_k",
