@@ -18,7 +18,7 @@ from lookback.data import collate, train_batch
 from lookback.models.layers import EncoderLayer
 from lookback.models.transformer import Transformer
 
-CLAIM = Norms(experiment="claim_norms")
+CLAIM = Norms(experiment="claim_norms", draws=2)
 
 
 def test_the_root_mean_square_and_the_farthest_factor() -> None:
@@ -152,10 +152,13 @@ def test_every_norm_is_measured_with_warm_up_and_without(tmp_path: Path) -> None
     ]
     assert [one[MATCH] for one in found.values()] == [[1.0], [0.75], [0.5], [0.0]]
     assert [one[STEPS] for one in found.values()] == [[20.0], [None], [None], [None]]
-    first = config.build(runs["none7"][0].raw)
-    task, model = session.build(first)
-    sizes = output_sizes(model, train_batch(task, first.data, 0, 0))
-    assert [found["no norm, warm-up"][f"{SIZE}{layer}"] for layer in (1, 2, 3)] == [[size] for size in sizes]
+    sizes = []
+    for seed in (0, 1):
+        one = config.build({**runs["none7"][0].raw, "seed": seed})
+        task, model = session.build(one)
+        sizes.append(output_sizes(model, train_batch(task, one.data, seed, 0)))
+    wanted = [list(pair) for pair in zip(*sizes, strict=True)]
+    assert [found["no norm, warm-up"][f"{SIZE}{layer}"] for layer in (1, 2, 3)] == wanted
 
 
 def test_the_figure_has_sizes_by_layer_and_scores_by_warm_up() -> None:

@@ -16,7 +16,7 @@ from lookback.data import train_batch
 from lookback.metrics import sequence_loss
 from lookback.models.transformer import Transformer
 
-CLAIM = Residuals(experiment="claim_residuals")
+CLAIM = Residuals(experiment="claim_residuals", draws=3)
 
 
 def test_the_gradient_is_what_a_small_step_against_it_gains() -> None:
@@ -62,8 +62,8 @@ def numbers(
     [
         (numbers(), HELD, []),
         (numbers(steps=205.0), IN_PART, [3]),
-        (numbers(with_=0.09), NOT_HERE, [0]),
-        (numbers(without=0.011), NOT_HERE, [0]),  # a tenth of 0.1 is 0.01
+        (numbers(with_=0.09), IN_PART, [0]),
+        (numbers(without=0.011), IN_PART, [0]),  # a tenth of 0.1 is 0.01
         (numbers(right=0.94), NOT_HERE, [1]),
         (numbers(failed=0.51), NOT_HERE, [2]),
     ],
@@ -115,7 +115,7 @@ def test_every_depth_is_measured_with_and_without(tmp_path: Path) -> None:
     assert found["3, with"][GRADIENT][1] == source_gradient(model, train_batch(task, built.data, 1, 0))
     assert found["3, with"][BARE][0] == untrained({**raw, "model": {**raw["model"], "norm": "none"}})
     assert raw["model"]["norm"] == "pre"
-    assert len({value for row in found.values() for measure in (GRADIENT, BARE) for value in row[measure]}) == 16
+    assert len({value for row in found.values() for measure in (GRADIENT, BARE) for value in row[measure]}) == 24
     sizes_, bare, matches = CLAIM.plots(found)
     assert bare.lines["without residual connections"][3.0] == found["3, without"][BARE]  # type: ignore[index]
     assert sizes_.lines["with residual connections"][1.0] == found["1, with"][GRADIENT]  # type: ignore[index]

@@ -10,6 +10,7 @@ from lookback.decode import evaluating
 from lookback.models.base import Seq2Seq
 from lookback.models.transformer import Transformer
 from lookback.plots import Plot
+from lookback.rules import PositiveInt
 
 STEADY = 1.1  # the last layer's output may be so many times as large as the first's, or as small
 WARM = {True: "warm-up", False: "no warm-up"}
@@ -65,20 +66,22 @@ class Norms(Claim):
 
     Args:
         experiment: models that differ in norm alone, each with warm-up and without.
+        draws: of weights and batch before training, each of a seed.
     """
 
     sentence = "LayerNorm keeps what layers hand on at one size, and makes training converge sooner."
     lesson = "first lesson, section 4, the table"
     setup = (
         "Six layers with LayerNorm before each sublayer, after it (as in the paper), or nowhere. Before training: "
-        "the root mean square of what each layer of the encoder hands on, on the first training batch. Then all "
+        "the root mean square of what each layer of the encoder hands on, of a training batch. Then all "
         "are trained to reverse short strings, with the learning rate rising over the first steps (warm-up) or at "
         "its highest at once. A run whose loss does not stay finite counts as exact match 0."
     )
     first = "norm"
 
-    def __init__(self, *, experiment: str) -> None:
+    def __init__(self, *, experiment: str, draws: PositiveInt) -> None:
         self.experiment = experiment
+        self.draws = draws
 
     def measure(self, bench: Bench) -> Numbers:
         """Sizes before training, where warm-up has no say yet, and what was learned."""
@@ -86,12 +89,11 @@ class Norms(Claim):
         for runs in bench.train().values():
             raw = runs[0].raw
             row: dict[str, Values] = {}
-            for run in runs:
-                built = config.build(run.raw)
+            for seed in range(self.draws):
+                built = config.build({**raw, "seed": seed})
                 task, untrained = session.build(built)
-                for layer, size in enumerate(
-                    output_sizes(untrained, train_batch(task, built.data, run.seed, 0)), 1
-                ):
+                sizes = output_sizes(untrained, train_batch(task, built.data, seed, 0))
+                for layer, size in enumerate(sizes, 1):
                     row.setdefault(f"{SIZE}{layer}", []).append(size)
             row[STEPS] = [steps_to_99(run) for run in runs]
             row[MATCH] = [exact_match(run, run.longest) for run in runs]
