@@ -10,12 +10,11 @@ import torch
 
 from lookback import comparison, config, session
 from lookback.bench import Bench
-from lookback.claims.base import Check, Claim, Numbers, Values, below, known, mean, table
+from lookback.claims.base import Check, Claim, Numbers, Values, below, known, mean
 from lookback.data import Batch
 from lookback.evaluate import validation_batch
 from lookback.launcher import compose
 from lookback.plots import Plot
-from lookback.sheets import Sheet
 from lookback.timing import alternate
 from lookback.train import Trainer
 
@@ -29,7 +28,6 @@ STEPS = "sequential steps"
 ONE = "milliseconds on one core"
 ALL = "milliseconds on all cores"
 GAIN = "gain by all cores"
-CORES = "cores"
 
 
 @contextmanager
@@ -68,9 +66,7 @@ def work(trainer: Trainer, batch: Batch, steps: int, count: int) -> Callable[[],
 
 
 def in_turn(works: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
-    """`alternate`, but after two rounds no more of them than there is patience for: on a machine that is in use
-    threads may wait for one another for long.
-    """
+    """`alternate`, but two rounds only where they take long: threads wait for one another on a busy machine."""
     started = time.perf_counter()
     found = alternate(*works, rounds=min(2, rounds))
     while len(found) < rounds and time.perf_counter() - started < PATIENCE:
@@ -102,8 +98,8 @@ class Serial(Claim):
         lengths, rounds = (QUICK_LENGTHS, QUICK_ROUNDS) if bench.quick else (LENGTHS, ROUNDS)
         trainers = matched()
         task = config.build(compose("train")).task()
-        counts = list(dict.fromkeys([1, cores()]))
-        numbers: Numbers = {name: {CORES: [float(counts[-1])]} for name in trainers}
+        counts = [1] if cores() == 1 else [1, cores()]
+        numbers: Numbers = {f"{name}, length {length}": {} for name in trainers for length in lengths}
         for length in lengths:
             batch = validation_batch(task, [length] * STRINGS)
             steps = max(lengths) // length  # a round trains as many symbols at each length
@@ -111,35 +107,30 @@ class Serial(Claim):
             works = [work(trainers[name], batch, steps, count) for name, count in places]
             times = dict(zip(places, zip(*in_turn(works, rounds), strict=True), strict=True))
             for name, trainer in trainers.items():
+                row = numbers[f"{name}, length {length}"]
                 counted = trainer.model.sequential_steps(batch.source.shape[1], batch.decoder_input.shape[1])
-                numbers[name][at(STEPS, length)] = [float(counted)]
-                for measure, count in zip((ONE, ALL), counts, strict=False):
-                    numbers[name][at(measure, length)] = [1000 * spent / steps for spent in times[name, count]]
+                row[STEPS] = [float(counted)]
+                row[ONE] = [1000 * spent / steps for spent in times[name, 1]]
                 if len(counts) > 1:
-                    pairs = zip(times[name, 1], times[name, counts[-1]], strict=True)
-                    numbers[name][at(GAIN, length)] = [one / several for one, several in pairs]
+                    row[ALL] = [1000 * spent / steps for spent in times[name, counts[-1]]]
+                    row[GAIN] = [one / several for one, several in zip(row[ONE], row[ALL], strict=True)]
         return numbers
 
     def checks(self, numbers: Numbers) -> list[Check]:
         """What is counted, what a second core gains, and who is faster."""
-        steps = {name: by_length(row, STEPS) for name, row in numbers.items()}
+        steps = {name: by_length(numbers, name, STEPS) for name in (RNN, TRANSFORMER)}
+        added = {name: {_slope(*pair) for pair in pairwise(row.items())} for name, row in steps.items()}
         longest = max(steps[RNN])
-        slopes = {
-            name: slope({length: mean(values) for length, values in row.items()}) for name, row in steps.items()
-        }
-        gains = {name: row.get(at(GAIN, longest), []) for name, row in numbers.items()}
-        gained, gain_words = below(gains[RNN], gains[TRANSFORMER]) if gains[RNN] else (False, "only one core")
-        last = ALL if gains[RNN] else ONE
-        faster, time_words = below(numbers[TRANSFORMER][at(last, longest)], numbers[RNN][at(last, longest)])
+        rnn, transformer = (numbers[f"{name}, length {longest}"] for name in steps)
+        gained, gain_words = below(rnn[GAIN], transformer[GAIN]) if GAIN in rnn else (False, "only one core")
+        faster, time_words = below(*(row.get(ALL, row[ONE]) for row in (transformer, rnn)))
         return [
             Check(
                 "each symbol more adds the same number of sequential steps to the RNN, one or more, and none to "
                 "the Transformer",
-                min(slopes[RNN]) == max(slopes[RNN]) >= 1
-                and min(slopes[TRANSFORMER]) == max(slopes[TRANSFORMER]) == 0,
+                len(added[RNN]) == 1 and min(added[RNN]) >= 1 and added[TRANSFORMER] == {0.0},
                 ", ".join(
-                    f"{name} {mean(row[min(row)]):.0f} at {min(row)} symbols, {mean(row[longest]):.0f} at {longest}"
-                    for name, row in steps.items()
+                    f"{name} {mean(row[min(row)]):.0f} to {mean(row[longest]):.0f}" for name, row in steps.items()
                 ),
                 "what is counted is wrong",
                 core=True,
@@ -150,7 +141,7 @@ class Serial(Claim):
                 gained,
                 gain_words,
                 "a second core helps inside each product of matrices as well, and others may have been using it"
-                if gains[RNN]
+                if GAIN in rnn
                 else "with one core there is nothing to gain",
             ),
             Check(
@@ -163,38 +154,26 @@ class Serial(Claim):
 
     def plots(self, numbers: Numbers) -> list[Plot]:
         """Sequential steps, time, and gain, against length."""
-        lengths, rounds = "length of all strings", "milliseconds a training step"
+        lengths, names = "length of all strings", (RNN, TRANSFORMER)
+        steps = {name: _line(numbers, name, STEPS) for name in names}
         times = {
-            f"{name}, {measure.removeprefix('milliseconds on ')}": found
-            for name, row in numbers.items()
-            for measure in (ONE, ALL)
-            if (found := _line(row, measure))
+            f"{name}, {where}": line
+            for name in names
+            for measure, where in ((ONE, "one core"), (ALL, "all cores"))
+            if (line := _line(numbers, name, measure))
         }
-        steps = {name: _line(row, STEPS) for name, row in numbers.items()}
-        gains = {name: found for name, row in numbers.items() if (found := _line(row, GAIN))}
+        gains = {name: line for name in names if (line := _line(numbers, name, GAIN))}
         plots = [
             Plot(steps, lengths, "sequential steps of a pass", log_across=True, log_up=True),
-            Plot(times, lengths, rounds, log_across=True, log_up=True),
+            Plot(times, lengths, "milliseconds a training step", log_across=True, log_up=True),
         ]
         return [*plots, Plot(gains, lengths, "times as fast on all cores", log_across=True)] if gains else plots
-
-    def tables(self, numbers: Numbers) -> list[Sheet]:
-        """A row a model and length."""
-        rows = {
-            f"{name}, length {length}": {
-                measure: row[at(measure, length)]
-                for measure in (STEPS, ONE, ALL, GAIN)
-                if at(measure, length) in row
-            }
-            for name, row in numbers.items()
-            for length in by_length(row, STEPS)
-        }
-        return [table(self.first, rows, "A training step")]
 
     def notes(self, numbers: Numbers) -> list[str]:
         """What a few cores can show, and what not."""
         return [
-            f"Measured with {mean(numbers[RNN][CORES]):.0f} cores; intervals are over rounds on one machine.",
+            "Intervals are over rounds on one machine, which others may have been using. Sequential steps are those "
+            "of the way forward; the way back has as many.",
             "A few cores can show whether there is work that can be done at the same time. They cannot show how "
             "long a GPU waits: it has thousands of units, and time there follows the sequential steps; here it "
             "follows the amount of arithmetic.",
@@ -203,22 +182,16 @@ class Serial(Claim):
         ]
 
 
-def at(measure: str, length: int) -> str:
-    """The name of a measure at one length."""
-    return f"{measure} at {length}"
+def by_length(numbers: Numbers, name: str, measure: str) -> dict[int, Values]:
+    """Length -> values of one measure of a model."""
+    start = f"{name}, length "
+    rows = {int(key.removeprefix(start)): row for key, row in numbers.items() if key.startswith(start)}
+    return {length: row[measure] for length, row in rows.items() if measure in row}
 
 
-def by_length(row: dict[str, Values], measure: str) -> dict[int, Values]:
-    """Length -> values of one measure."""
-    start = f"{measure} at "
-    return {int(name.removeprefix(start)): values for name, values in row.items() if name.startswith(start)}
+def _slope(shorter: tuple[int, Values], longer: tuple[int, Values]) -> float:
+    return (mean(longer[1]) - mean(shorter[1])) / (longer[0] - shorter[0])
 
 
-def slope(points: dict[int, float]) -> list[float]:
-    """What each length adds a symbol, beyond the length before it."""
-    places = sorted(points)
-    return [(points[longer] - points[shorter]) / (longer - shorter) for shorter, longer in pairwise(places)]
-
-
-def _line(row: dict[str, Values], measure: str) -> dict[float, list[float]]:
-    return {float(length): known(values) for length, values in by_length(row, measure).items()}
+def _line(numbers: Numbers, name: str, measure: str) -> dict[float, list[float]]:
+    return {float(length): known(values) for length, values in by_length(numbers, name, measure).items()}
