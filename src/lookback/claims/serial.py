@@ -172,7 +172,7 @@ class Serial(Claim):
     def notes(self, numbers: Numbers) -> list[str]:
         """What a few cores can show, and what not."""
         return [
-            "Intervals are over rounds on one machine, which others may have been using. Sequential steps are those "
+            "Intervals are over rounds on one machine, which others may have used too. Sequential steps are those "
             "of the way forward; the way back has as many.",
             "A few cores can show whether there is work that can be done at the same time. They cannot show how "
             "long a GPU waits: it has thousands of units, and time there follows the sequential steps; here it "
