@@ -152,8 +152,8 @@ class OneVector(Claim):
         """What the limit is, and is not."""
         return [
             "d numbers of 32 bits each could tell far more strings apart than there are: 20 letters are 94 bits. "
-            "The limit is what gradient descent finds in so many steps, and what a decoder can read off again: with "
-            "more steps spans are longer, and end all the same.",
+            "The limit is what gradient descent finds in so many steps, and what a decoder can read off again: "
+            "with more steps spans are longer, and end all the same.",
             f"A span is counted up to the longest tested length. Bits a number at exact match {HALF} are a measure "
             "of length rather than of information: in a string that is wrong most symbols are right.",
         ]

@@ -113,7 +113,9 @@ class Serial(Claim):
                 row[ONE] = [1000 * spent / steps for spent in times[name, 1]]
                 if len(counts) > 1:
                     row[ALL] = [1000 * spent / steps for spent in times[name, counts[-1]]]
-                    row[GAIN] = [one / several for one, several in zip(row[ONE], row[ALL], strict=True)]
+                    row[GAIN] = [
+                        one / several for one, several in zip(known(row[ONE]), known(row[ALL]), strict=True)
+                    ]
         return numbers
 
     def checks(self, numbers: Numbers) -> list[Check]:
