@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from lookback import comparison, config, session
+from lookback import config, session
 from lookback.bench import Bench
 from lookback.claims.base import Check, Claim, Numbers, Values, below, known, mean
 from lookback.data import Batch
@@ -22,7 +22,7 @@ STRINGS = 16  # in a batch
 LENGTHS, ROUNDS = (10, 20, 40, 80, 160), 10
 QUICK_LENGTHS, QUICK_ROUNDS = (10, 20, 40), 3
 PATIENCE = 10.0  # seconds a length, after which there are no more rounds than two
-RNN, TRANSFORMER = "rnn", "transformer"
+MODELS = RNN, TRANSFORMER = "rnn", "transformer"
 
 STEPS = "sequential steps"
 ONE = "milliseconds on one core"
@@ -42,15 +42,8 @@ def threads(count: int) -> Iterator[None]:
 
 
 def matched() -> dict[str, Trainer]:
-    """The default Transformer, and the plain RNN at the width that gives it as many weights, to be trained."""
-    raws = {name: compose("train", [f"model={name}", "train.device=cpu"]) for name in (RNN, TRANSFORMER)}
-    wanted, raw = comparison.parameters_at(raws[TRANSFORMER]), raws[RNN]
-
-    def at(width: int) -> dict[str, object]:
-        return {**raw, "model": {**raw["model"], comparison.WIDTH: width}}
-
-    width, _ = comparison.solve_width(lambda width: comparison.parameters_at(at(width)), wanted)
-    built = {RNN: config.build(at(width)), TRANSFORMER: config.build(raws[TRANSFORMER])}
+    """The plain RNN and the default Transformer, whose yaml files give them as many weights, to be trained."""
+    built = {name: config.build(compose("train", [f"model={name}", "train.device=cpu"])) for name in MODELS}
     return {name: Trainer(session.build(one)[1], one.train) for name, one in built.items()}
 
 
@@ -120,7 +113,7 @@ class Serial(Claim):
 
     def checks(self, numbers: Numbers) -> list[Check]:
         """What is counted, what a second core gains, and who is faster."""
-        steps = {name: by_length(numbers, name, STEPS) for name in (RNN, TRANSFORMER)}
+        steps = {name: by_length(numbers, name, STEPS) for name in MODELS}
         added = {name: {_slope(*pair) for pair in pairwise(row.items())} for name, row in steps.items()}
         longest = max(steps[RNN])
         rnn, transformer = (numbers[f"{name}, length {longest}"] for name in steps)
@@ -157,15 +150,15 @@ class Serial(Claim):
 
     def plots(self, numbers: Numbers) -> list[Plot]:
         """Sequential steps, time, and gain, against length."""
-        lengths, names = "length of all strings", (RNN, TRANSFORMER)
-        steps = {name: _line(numbers, name, STEPS) for name in names}
+        lengths = "length of all strings"
+        steps = {name: _line(numbers, name, STEPS) for name in MODELS}
         times = {
             f"{name}, {where}": line
-            for name in names
+            for name in MODELS
             for measure, where in ((ONE, "one core"), (ALL, "all cores"))
             if (line := _line(numbers, name, measure))
         }
-        gains = {name: line for name in names if (line := _line(numbers, name, GAIN))}
+        gains = {name: line for name in MODELS if (line := _line(numbers, name, GAIN))}
         plots = [
             Plot(steps, lengths, "sequential steps of a pass", log_across=True, log_up=True),
             Plot(times, lengths, "milliseconds a training step", log_across=True, log_up=True),
