@@ -48,6 +48,7 @@ def test_a_verdict_follows_from_its_checks(checks: list[tuple[bool, bool]], want
         ([None, None], "0 of 2"),
         ([100.0, 200.0], "150±635"),  # t of 1 degree, 12.706, by 70.71 / sqrt(2)
         ([2e-7, 4e-7], "3.0e-07"),
+        ([2e6, 4e6], "3.0e+06"),
         ([0.0, 0.0, 0.0], "0.000±.000"),
         ([20.0, 20.0], "20.00±.00"),
     ],

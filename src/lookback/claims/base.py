@@ -109,7 +109,7 @@ def cell(values: Values) -> str:
         return f"{len(there)} of {len(values)}"
     found = estimate(there)
     size = max(abs(value) for value in there)
-    if found is None or (0 < size < 0.001):
+    if found is None or 0 < size < 0.001 or size >= 1e6:
         return f"{found.mean:.1e}" if found else NOTHING
     return shown(found, 0 if size >= 100 else 2 if size >= 10 else 3)
 
