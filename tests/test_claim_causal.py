@@ -96,6 +96,7 @@ class Source(Ahead):
 
     def decode(self, target: Tensor, memory: Memory, maps: object = None) -> Tensor:
         ids = memory.states[..., 0].long()[:, 1:-1].flip(1)
+        assert ids.shape[1] == 8, "only strings of the longest trained length"
         ids = torch.cat([ids, torch.full_like(ids[:, :1], EOS)], dim=1)[:, : target.shape[1]]
         return 100.0 * torch.nn.functional.one_hot(ids, self.symbols).float()
 

@@ -112,7 +112,7 @@ def test_every_depth_is_measured_with_and_without(tmp_path: Path) -> None:
     raw = runs["3True"][0].raw
     built = config.build(runs["3True"][1].raw)
     task, model = session.build(built)
-    assert found["3, with"][GRADIENT][1] == source_gradient(model, train_batch(task, built.data, 1, 0))
+    assert found["3, with"][GRADIENT][1] == source_gradient(model.double(), train_batch(task, built.data, 1, 0))
     assert found["3, with"][BARE][0] == untrained({**raw, "model": {**raw["model"], "norm": "none"}})
     assert raw["model"]["norm"] == "pre"
     assert len({value for row in found.values() for measure in (GRADIENT, BARE) for value in row[measure]}) == 24

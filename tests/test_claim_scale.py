@@ -94,6 +94,13 @@ def test_entropy_that_falls_even_with_division_breaks_the_rule() -> None:
     assert not CLAIM.checks(found)[1].holds
 
 
+def test_the_widest_that_was_trained_is_judged() -> None:
+    found = numbers()
+    for way in ("divided", "not divided"):
+        found[f"4, {way}"] |= {scale.STEPS: [200.0, 210.0], scale.MATCH: [1.0, 1.0]}
+    assert base.verdict(CLAIM.checks(found)) == HELD
+
+
 def test_the_checks_tell_numbers() -> None:
     checks = CLAIM.checks(numbers(mean=0.05))
     assert checks[0].found == "farthest off by 5.0%"

@@ -131,7 +131,7 @@ class Norms(Claim):
                     "is below 0",
                     sooner,
                     told,
-                    "in the paper's form the gradient is largest in the last layers, and needs a slower start"
+                    "a deep stack in the paper's form needs a lower learning rate, and more steps than these"
                     if norm == "post"
                     else "so few layers do nearly as well without, and so few seeds cannot tell them apart",
                     core=(norm, warm) == ("pre", True),

@@ -42,10 +42,13 @@ def source_gradient(model: Seq2Seq, batch: Batch) -> float:
 
 
 def untrained(raw: Mapping[str, Any]) -> float:
-    """`source_gradient` of a configuration's model with its first weights, on its first training batch."""
+    """`source_gradient` of a configuration's model with its first weights, on its first training batch.
+
+    In float64, which a deep stack without norms does not overflow.
+    """
     built = config.build(raw)
     task, model = session.build(built)
-    return source_gradient(model, train_batch(task, built.data, built.seed, 0))
+    return source_gradient(model.double(), train_batch(task, built.data, built.seed, 0))
 
 
 def condition(layers: int, residual: bool) -> str:
