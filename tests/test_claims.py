@@ -49,6 +49,7 @@ def test_a_verdict_follows_from_its_checks(checks: list[tuple[bool, bool]], want
         ([100.0, 200.0], "150±635"),  # t of 1 degree, 12.706, by 70.71 / sqrt(2)
         ([2e-7, 4e-7], "3.0e-07"),
         ([2e6, 4e6], "3.0e+06"),
+        ([1323.0], "1,323"),  # counted
         ([0.0, 0.0, 0.0], "0.000±.000"),
         ([20.0, 20.0], "20.00±.00"),
     ],
@@ -78,10 +79,10 @@ def test_lower_means_that_the_paired_interval_says_so(
 
 
 def test_a_table_has_a_row_a_condition_and_a_column_a_measure_that_any_has() -> None:
-    numbers: Numbers = {"one": {"a": [1.0]}, "two": {"b": [2.0], "a": [3.0]}}
+    numbers: Numbers = {"one": {"a": [1.5]}, "two": {"b": [2.25], "a": [3.5]}}
     sheet = base.table("model", numbers)
     assert sheet.headings == ["model", "a", "b"]
-    assert sheet.rows == [["one", "1.000", "-"], ["two", "3.000", "2.000"]]
+    assert sheet.rows == [["one", "1.500", "-"], ["two", "3.500", "2.250"]]
 
 
 def test_lines_and_bars_are_drawn_where_the_numbers_are() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -48,18 +49,21 @@ def draw(plots: Sequence[Plot]) -> Figure:
         words = any(isinstance(place, str) for line in plot.lines.values() for place in line)
         for number, (name, line) in enumerate(plot.lines.items()):
             found = [(place, row) for place, values in line.items() if (row := estimate(list(values)))]
+            limits = (0.0, 1.0) if plot.share else (-np.inf, np.inf)
             if words:
                 _bars(axes, found, number, len(plot.lines), name, names.index(name))
             else:
-                _line(axes, found, name, names.index(name))
+                _line(axes, found, name, names.index(name), limits)
         _finish(axes, plot)
     return figure
 
 
-def _line(axes: Axes, found: Found, name: str, number: int) -> None:
+def _line(axes: Axes, found: Found, name: str, number: int, limits: tuple[float, float]) -> None:
+    """Means and their intervals. Earlier lines are thicker: where lines lie on one another each is seen."""
     places, rows = zip(*sorted(found), strict=True) if found else ((), ())
-    axes.plot(places, [row.mean for row in rows], marker="o", ms=4, color=colour(number), label=name)
-    low, high = ([getattr(row, end) for row in rows] for end in ("low", "high"))
+    means, width = [row.mean for row in rows], max(1.0, 4.0 - 0.6 * number)
+    axes.plot(places, means, marker="o", ms=3 + width, linewidth=width, color=colour(number), label=name)
+    low, high = (np.clip([getattr(row, end) for row in rows], *limits) for end in ("low", "high"))
     axes.fill_between(places, low, high, color=colour(number), alpha=0.15, linewidth=0)
 
 
@@ -84,4 +88,7 @@ def _finish(axes: Axes, plot: Plot) -> None:
         axes.set_yscale("log")
     if plot.share:
         axes.set_ylim(-0.03, 1.03)
-    axes.legend(fontsize=8)
+    if len(plot.lines) > 1 or plot.shaded:
+        axes.legend(fontsize=8)
+    if not plot.log_up and not plot.share:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

@@ -107,6 +107,8 @@ def cell(values: Values) -> str:
         return NOTHING
     if len(there) < len(values):
         return f"{len(there)} of {len(values)}"
+    if len(values) == 1 and there[0] == round(there[0]):
+        return f"{there[0]:,.0f}"  # something that was counted
     found = estimate(there)
     size = max(abs(value) for value in there)
     if found is None or 0 < size < 0.001 or size >= 1e6:
