@@ -354,3 +354,21 @@ def test_the_verdicts_are_a_table_with_the_number_of_checks() -> None:
         "| [two](#two): Two is more than one. | **held** | 1 of 1 |",
         "| [b](#b): Two is more than one. | **not examined: x** | - |",
     ]
+
+
+# The whole way
+
+
+@pytest.mark.slow
+def test_a_claim_is_tried_from_the_command_line_and_again_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["claims=[causal]", "quick=true", "hydra/launcher=basic", f"hydra.run.dir={tmp_path / 'r'}"]
+    for _ in range(2):
+        assert command_line.launch(examine.run, "claims", typed, examine.plan) == 0
+    told = capsys.readouterr().out
+    assert told.count("of training") == 4  # two models, two seeds, once
+    text = (tmp_path / "r/report.md").read_text(encoding="utf-8")
+    assert "These are the quick experiments" in text
+    assert "| *core*: with the mask, exact match decoded freely is 0.95 or more, in every seed | yes |" in text
+    assert (tmp_path / "r/causal/figure.png").exists()
