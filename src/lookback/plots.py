@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lookback.charts import colour
 from lookback.intervals import Estimate, estimate
@@ -51,7 +52,7 @@ def draw(plots: Sequence[Plot]) -> Figure:
             found = [(place, row) for place, values in line.items() if (row := estimate(list(values)))]
             limits = (0.0, 1.0) if plot.share else (-np.inf, np.inf)
             if words:
-                _bars(axes, found, number, len(plot.lines), name, names.index(name))
+                _bars(axes, found, (number, len(plot.lines)), name, names.index(name), limits)
             else:
                 _line(axes, found, name, names.index(name), limits)
         _finish(axes, plot)
@@ -67,11 +68,16 @@ def _line(axes: Axes, found: Found, name: str, number: int, limits: tuple[float,
     axes.fill_between(places, low, high, color=colour(number), alpha=0.15, linewidth=0)
 
 
-def _bars(axes: Axes, found: Found, number: int, count: int, name: str, tint: int) -> None:
+def _bars(
+    axes: Axes, found: Found, place: tuple[int, int], name: str, tint: int, limits: tuple[float, float]
+) -> None:
+    """Means and their intervals, the bars of this name at one place of so many beside one another."""
+    number, count = place
     width = 0.8 / count
     at = [place - 0.4 + width * (number + 0.5) for place in range(len(found))]
     means = [row.mean for _, row in found]
-    spread = [row.half_width or 0.0 for _, row in found]
+    ends = [np.clip([getattr(row, end) for _, row in found], *limits) for end in ("low", "high")]
+    spread = np.abs(np.subtract(ends, means))
     axes.bar(at, means, width, yerr=spread, capsize=3, color=colour(tint), label=name)
     axes.set_xticks(range(len(found)), [str(place) for place, _ in found])
 
@@ -84,6 +90,8 @@ def _finish(axes: Axes, plot: Plot) -> None:
         places = sorted({float(place) for line in plot.lines.values() for place in line})
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.set_xticks([], minor=True)
+    elif not any(isinstance(place, str) for line in plot.lines.values() for place in line):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if plot.log_up:
         axes.set_yscale("log")
     if plot.share:
