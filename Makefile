@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attention exercise explain help lesson train compare compare-quick test test-all board lint format benchmark clean
+.PHONY: attention claims claims-quick exercise explain help lesson train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ compare: .venv/installed ## set up, then train the RNNs and the Transformer on e
 
 compare-quick: .venv/installed ## the same in small, in a minute or two
 	@$(BIN)/python scripts/compare.py experiment=compare_quick $(ARGS)
+
+claims: .venv/installed ## try the lessons' claims, each with an experiment; half an hour (ARGS="claims=[heads]")
+	@$(BIN)/python scripts/claims.py $(ARGS)
+
+claims-quick: .venv/installed ## the same in small, in minutes
+	@$(BIN)/python scripts/claims.py quick=true $(ARGS)
 
 test: .venv/installed-dev ## set up, then run the fast tests
 	@$(PYTEST) $(ARGS)

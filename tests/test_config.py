@@ -67,7 +67,7 @@ def test_the_shipped_configuration_is_built_as_written(composed: dict[str, Any])
         ({"seed": -1}, "seed = -1: must be greater than or equal to 0"),
         ({"model__d_model": "sixty"}, "model.d_model = sixty: must be a whole number"),
         ({"model__dropout": 1.0}, "model.dropout = 1.0: must be less than 1"),
-        ({"model__norm": "Pre"}, "model.norm = Pre: must be 'pre' or 'post'"),
+        ({"model__norm": "Pre"}, "model.norm = Pre: must be 'pre', 'post' or 'none'"),
         ({"model__num_layers": 0}, "model.num_layers = 0: must be greater than 0"),
         ({"model__positions__bose": 1.0}, "the nearest is model.positions.base"),
         ({"model__positions": 7}, "model.positions = 7: must be a group of settings with a _target_"),

@@ -70,7 +70,7 @@ def test_every_experiment_is_valid_with_every_model(name: str, model: str) -> No
 def test_every_experiment_for_comparing_is_a_sound_plan(name: str) -> None:
     typed = launcher.Typed("compare", (f"experiment={name}",))
     plan = comparison.plan(typed.compose(), typed)
-    assert len(plan.entries) >= 2
+    assert len(plan.entries) >= (1 if name.startswith("claim_") else 2)  # a claim may be of one model
     assert plan.settings.seeds
 
 

@@ -116,6 +116,9 @@ def model_with_dropout(max_length: int = 64) -> Transformer:
         norm="pre",
         tied=False,
         log_length=False,
+        residual=True,
+        scale=True,
+        causal=True,
         positions=lambda d_model, num_heads: Learned(d_model, num_heads, max_length=max_length),
     )
 

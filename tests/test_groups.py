@@ -65,6 +65,14 @@ def test_a_run_that_failed_does_not_keep_its_good_twin_out(tmp_path: Path) -> No
     assert [(run.folder, run.problem) for run in aside] == [(bad, "failed: disk")]
 
 
+def test_a_class_is_told_by_its_yaml_and_names_that_would_be_too_long_are_numbered(tmp_path: Path) -> None:
+    short = [write_run(tmp_path / task, f"task={task}") for task in ("copy", "sort")]
+    assert [group.name for group in grouped(read(*short))[0]] == ["transformer (copy)", "transformer (sort)"]
+    more = ["model.d_ff=48", "train.steps=70", "train.warmup_steps=7", "data.max_length=9"]
+    longer = [*short, write_run(tmp_path / "c", "task=copy", *more, exact_match={9: 0.5})]
+    assert [group.name for group in grouped(read(*longer))[0]] == [f"transformer (number {at})" for at in (1, 2, 3)]
+
+
 def test_runs_of_other_steps_are_never_averaged_and_the_names_say_what_differs(tmp_path: Path) -> None:
     found = read(
         write_run(tmp_path / "a", "model=rnn", seed=0, exact_match={8: 0.25}),
@@ -90,8 +98,8 @@ def test_every_setting_that_differs_is_in_the_name_and_nothing_else(tmp_path: Pa
     )
     groups, _ = grouped(found)
     assert [group.name for group in groups] == [
-        "rnn (task._target_=lookback.tasks.reverse.Reverse, model.d_model=119)",
-        "rnn (task._target_=lookback.tasks.copy.Copy, model.d_model=18)",
+        "rnn (reverse, model.d_model=119)",
+        "rnn (copy, model.d_model=18)",
     ]
 
 

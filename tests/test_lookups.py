@@ -56,6 +56,9 @@ def transformer(encoding: str = "none", *, log_length: bool = False) -> Transfor
         norm="pre",
         tied=False,
         log_length=log_length,
+        residual=True,
+        scale=True,
+        causal=True,
         positions=ENCODINGS[encoding],
     )
     for parameter in model.parameters():

@@ -25,6 +25,7 @@ SIZES: dict[str, Any] = {
     "norm": "pre",
     "positions": partial(Sinusoidal, base=10_000.0),
 }
+WHOLE = {"residual": True, "scale": True, "causal": True}
 BATCH = (
     torch.tensor([[1, 5, 2, 0, 0], [1, 6, 7, 8, 2]]),  # source
     torch.tensor([3, 5]),  # lengths
@@ -33,7 +34,7 @@ BATCH = (
 
 
 def ours(**changes: object) -> Transformer:
-    return Transformer(13, 17, **(SIZES | {"tied": False, "log_length": False} | changes))
+    return Transformer(13, 17, **(SIZES | {"tied": False, "log_length": False, **WHOLE} | changes))
 
 
 def theirs(**changes: object) -> TorchTransformer:

@@ -240,6 +240,9 @@ def make_transformer(
         norm="pre",
         tied=False,
         log_length=False,
+        residual=True,
+        scale=True,
+        causal=True,
         positions=positions,
     )
     return model.eval()

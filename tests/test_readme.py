@@ -9,7 +9,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import comparison, config, launcher
+from lookback import claim_report, comparison, config, examine, launcher
+from lookback.claim_report import Examined
+from lookback.claims.base import Claim
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,10 +54,9 @@ def test_every_link_leads_to_a_file() -> None:
         assert (ROOT / link).exists(), link
 
 
-def test_the_first_link_is_the_formula() -> None:
-    first = re.search(r"\]\(([^)]+)\)", README)
-    assert first is not None
-    assert first[1] == "src/lookback/attention.py"
+def test_the_first_link_after_the_other_language_is_the_formula() -> None:
+    chinese, first, *_ = re.findall(r"\]\(([^)]+)\)", README)
+    assert (chinese, first) == ("README.zh.md", "src/lookback/attention.py")
 
 
 def test_the_board_command_shows_every_image() -> None:
@@ -257,3 +258,42 @@ def test_the_example_of_an_encoding_works_as_it_is_written() -> None:
     assert torch.equal(added[2, :, 7], torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]))
     packed = ramp.embed(torch.zeros(2, 4, 8), torch.tensor([[0, 1, 2, 0], [0, 0, 1, 2]]))
     assert torch.equal(packed[:, :, 3], torch.tensor([[0.0, 0.5, 1.0, 0.0], [0.0, 0.0, 0.5, 1.0]]))
+
+
+CLAIMS = ROOT / "runs/reference/claims"
+
+
+def kept_claims() -> list[Examined]:
+    """The claims of the reference report, from the numbers that were kept."""
+    found = []
+    for name in launcher.compose("claims")["claims"]:
+        kept = json.loads((CLAIMS / name / "claim.json").read_text(encoding="utf-8"))
+        claim = config.build_node(name, launcher.compose(f"claim/{name}")["claim"], Claim)
+        assert isinstance(claim, Claim)
+        found.append(Examined(name, claim, kept["numbers"], kept["seconds"], machine=kept["machine"]))
+        assert found[-1].verdict == kept["verdict"]
+    return found
+
+
+def test_the_report_of_the_claims_is_what_the_rules_of_today_say_of_its_numbers() -> None:
+    report = (CLAIMS / "report.md").read_text(encoding="utf-8")
+    assert report == claim_report.markdown(kept_claims(), False, ["reuse=false"])
+
+
+def test_the_verdicts_are_those_of_the_report() -> None:
+    rows = [row.replace("(#", "(runs/reference/claims/report.md#") for row in claim_report.verdicts(kept_claims())]
+    assert "\n".join(rows) in README
+
+
+def test_every_trained_claim_has_three_seeds_and_the_configuration_of_today() -> None:
+    for name in launcher.compose("claims")["claims"]:
+        planned = examine.plan(
+            {"claims": [name], "quick": False, "seeds": None, "reuse": False}, launcher.Typed("claims", ())
+        ).claims[0]
+        if planned.plan is None:
+            continue
+        assert len(planned.plan.settings.seeds) >= 3
+        for entry in planned.plan.entries:
+            for seed in planned.plan.settings.seeds:
+                stored = config.read(CLAIMS / name / comparison.run_folder(entry, seed) / "config.yaml")
+                assert unwatched(stored) == unwatched(entry.with_seed(seed))

@@ -636,5 +636,6 @@ def test_as_many_steps_wait_for_one_another_as_counted_on_paper(
 def test_layers_of_a_transformer_wait_for_one_another_and_places_do_not() -> None:
     positions = partial(Sinusoidal, base=10_000.0)
     changes: dict[str, Any] = {"d_model": 12, "num_heads": 4, "d_ff": 20, "dropout": 0.0, "norm": "pre"}
+    changes |= {"residual": True, "scale": True, "causal": True}
     model = Transformer(13, 17, **changes, num_layers=3, tied=False, log_length=False, positions=positions)
     assert [model.sequential_steps(*lengths) for lengths in ((8, 11), (80, 5))] == [6, 6]

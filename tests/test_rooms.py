@@ -98,6 +98,12 @@ LEVELS = {
     "explanation": 15,
     "explain": 16,
     "look": 16,
+    "plots": 12,
+    "bench": 16,
+    "claims.base": 17,
+    "claims": 18,
+    "claim_report": 19,
+    "examine": 20,
 }
 ONLY_IN = {
     "tensorboard": {"board"},
@@ -105,7 +111,7 @@ ONLY_IN = {
     "omegaconf": {"config", "launcher", "command_line"},
     "pydantic": {"schema"},
     "annotated_types": {"rules"},
-    "matplotlib": {"figures", "board", "charts"},
+    "matplotlib": {"figures", "board", "charts", "plots"},
     "plotly": {"explorer"},
     "PIL": {"figures"},
     "rapidfuzz": {"failures"},
@@ -121,6 +127,7 @@ ONLY_IN = {
         "questions",
         "look",
         "verdicts",
+        "claim_report",
     },
 }
 

@@ -25,6 +25,7 @@ SIZES: dict[str, Any] = {
     "norm": "pre",
     "positions": partial(Sinusoidal, base=10_000.0),
 }
+WHOLE = {"residual": True, "scale": True, "causal": True}
 LENGTHS = torch.tensor([8, 3, 6, 2, 5])  # batch 5, source 8
 TARGET_LENGTHS = torch.tensor([4, 11, 3, 9, 2])  # target 11
 
@@ -32,7 +33,9 @@ TARGET_LENGTHS = torch.tensor([4, 11, 3, 9, 2])  # target 11
 def transformer(**changes: object) -> Transformer:
     """A Transformer whose norms and biases are not the ones and zeros they start from."""
     torch.manual_seed(0)
-    model = Transformer(SOURCE_SYMBOLS, TARGET_SYMBOLS, **(SIZES | {"tied": False, "log_length": False} | changes))
+    model = Transformer(
+        SOURCE_SYMBOLS, TARGET_SYMBOLS, **(SIZES | {"tied": False, "log_length": False, **WHOLE} | changes)
+    )
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
@@ -133,17 +136,19 @@ def test_the_number_of_weights_is_the_one_counted_on_paper(norm: str) -> None:
 
 
 def test_a_tied_model_keeps_one_matrix_and_counts_it_once() -> None:
-    changes: dict[str, Any] = SIZES | {"tied": True, "log_length": False}
+    changes: dict[str, Any] = SIZES | {"tied": True, "log_length": False, **WHOLE}
     tied = Transformer(TARGET_SYMBOLS, TARGET_SYMBOLS, **changes)
     assert tied.source_embedding.weight is tied.target_embedding.weight
     assert tied.output.weight is tied.target_embedding.weight
-    untied = Transformer(TARGET_SYMBOLS, TARGET_SYMBOLS, **(changes | {"tied": False, "log_length": False}))
+    untied = Transformer(
+        TARGET_SYMBOLS, TARGET_SYMBOLS, **(changes | {"tied": False, "log_length": False, **WHOLE})
+    )
     counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (tied, untied)]
     assert counts[1] - counts[0] == 2 * TARGET_SYMBOLS * 12
 
 
 def test_the_gradient_of_a_tied_matrix_sums_those_of_its_three_places() -> None:
-    changes: dict[str, Any] = SIZES | {"tied": True, "log_length": False}
+    changes: dict[str, Any] = SIZES | {"tied": True, "log_length": False, **WHOLE}
     torch.manual_seed(0)
     ours = Transformer(TARGET_SYMBOLS, TARGET_SYMBOLS, **changes).double()
     theirs = TorchTransformer(TARGET_SYMBOLS, TARGET_SYMBOLS, **SIZES).double()
@@ -158,7 +163,7 @@ def test_the_gradient_of_a_tied_matrix_sums_those_of_its_three_places() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_weights_start_as_glorot_and_the_embeddings_own_spread_say(tied: bool) -> None:
-    changes: dict[str, Any] = SIZES | {"d_model": 48, "d_ff": 80, "tied": tied, "log_length": False}
+    changes: dict[str, Any] = SIZES | {"d_model": 48, "d_ff": 80, "tied": tied, "log_length": False, **WHOLE}
     torch.manual_seed(0)
     model = Transformer(211, 211, **changes)
     for embedding in (model.source_embedding, model.target_embedding):

@@ -159,6 +159,7 @@ class MultiHeadAttention(AttentionLayer):
         place: see `AttentionLayer`.
         gate: the encoding's, if it has one: see `Positions.gate`.
         log_length: multiply all scores, bias included, by `View.sharpness`.
+        scale: False undoes the formula's division by sqrt(d_k), to see what it is there for.
 
     Raises:
         ValueError: if d_model is not a multiple of num_heads.
@@ -171,11 +172,13 @@ class MultiHeadAttention(AttentionLayer):
         place: str = "attention",
         gate: nn.Module | None = None,
         log_length: bool = False,
+        scale: bool = True,
     ) -> None:
         super().__init__(place, num_heads)
         self.head_width = head_width(d_model, num_heads)
         self.gate = gate
         self.log_length = log_length
+        self.stretch = 1.0 if scale else math.sqrt(self.head_width)
         self.query_projection = nn.Linear(d_model, d_model)
         self.key_projection = nn.Linear(d_model, d_model)
         self.value_projection = nn.Linear(d_model, d_model)
@@ -206,6 +209,8 @@ class MultiHeadAttention(AttentionLayer):
             view: mask and positions.
         """
         query = view.positions.rotate(self.split_heads(self.query_projection(x)), view.query_index)
+        if self.stretch != 1.0:
+            query = query * self.stretch
         if self.log_length:
             query = query * view.sharpness
         bias = view.sharp_bias if self.log_length else view.bias

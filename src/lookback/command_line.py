@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lookback import config
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config
-from lookback.launcher import CONFIGS, VERSION_BASE, Typed, compose, own_hydra, plain
+from lookback.launcher import CONFIGS, VERSION_BASE, Typed, choices, compose, own_hydra, plain
 from lookback.schema import ConfigError, Problem
 from lookback.train import NonFiniteLossError
 
@@ -174,12 +174,8 @@ def _jobs(overrides: list[Override]) -> Iterable[list[Override]]:
 def _swept_values(override: Override) -> Iterable[str]:
     value: Any = override.value()
     if isinstance(value, Glob):
-        return value.filter(_choices(override.key_or_group))
+        return value.filter(choices(override.key_or_group))
     return override.sweep_string_iterator()
-
-
-def _choices(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
 def _is_group(key: str) -> bool:
@@ -190,14 +186,14 @@ def _check_group(override: Override) -> Problem | None:
     """A group's value must be one of its files."""
     if override.is_delete() or not _is_group(override.key_or_group):
         return None
-    choices = _choices(override.key_or_group)
+    there = choices(override.key_or_group)
     value = override.value()
     if override.is_add():
         rule = f"is chosen in the defaults already: write {override.key_or_group}={value}, without +"
         return Problem(override.key_or_group, rule)
-    if value in choices:
+    if value in there:
         return None
-    return Problem(override.key_or_group, f"no such choice; choose from: {', '.join(choices)}", value)
+    return Problem(override.key_or_group, f"no such choice; choose from: {', '.join(there)}", value)
 
 
 def _forced(override: Override) -> str:

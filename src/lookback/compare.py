@@ -60,6 +60,7 @@ def run(plan: Plan, folder: Path, resume: bool) -> int:
         found, unreadable = results.read_all(paths)
     else:
         expected = {entry.name: plan.settings.seeds for entry in plan.entries}
+        scoreboard.announce(console, folder, [headline(plan, entry) for entry in plan.entries])
         found, code = train(plan, folder, console)
     alike, aside = grouped(found)
     names = [group.name for group in alike]
@@ -131,7 +132,6 @@ def train(plan: Plan, folder: Path, console: SteadyConsole) -> tuple[list[Result
         if earlier is not None:
             one.take(earlier)
     waiting = [one for one in planned if not one.reused]
-    scoreboard.announce(console, folder, [headline(plan, entry) for entry in plan.entries])
     errors, code = (run_all(plan, folder, waiting, console)) if waiting else ({}, 0)
     return [one.result(errors.get(one.subfolder, "")) for one in planned], code
 

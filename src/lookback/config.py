@@ -42,7 +42,14 @@ EARLIER: dict[str, dict[str, Any]] = {
     "evaluate": {"split": "test", "symbols": None, "exact_only": False},
     "board": {"alignment_every": 0, "snapshots_every": 0},
 }
-EARLIER_MODELS: dict[str, dict[str, Any]] = {"lookback.models.transformer.Transformer": {"log_length": False}}
+EARLIER_MODELS: dict[str, dict[str, Any]] = {
+    "lookback.models.transformer.Transformer": {
+        "log_length": False,
+        "residual": True,
+        "scale": True,
+        "causal": True,
+    },
+}
 """Settings that a stored configuration may lack because it is older, and what was so without them."""
 
 
@@ -135,6 +142,23 @@ def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
         raise ConfigError(problems)
     task: Task = _factory(raw["task"])()
     return task, functools.partial(_factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def build_node(name: str, node: object, base: type) -> object:
+    """What one open node says, made from its constructor's keyword-only parameters alone.
+
+    Args:
+        name: of the node, for problems.
+        node: with a `_target_`, a subclass of `base`.
+        base: the door that it must have.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    problems = _check_node(name, node, base)
+    if problems:
+        raise ConfigError(problems)
+    return _factory(typing.cast(Mapping[str, Any], node))()
 
 
 def check(raw: Mapping[str, Any]) -> list[Problem]:

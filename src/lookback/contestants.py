@@ -1,5 +1,6 @@
 """Who takes part in the races: ours, and what people use today at the same sizes."""
 
+import json
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from lookback.tokens import EOS
 
 TORCH, X = "nn.Transformer", "x-transformers"
 LONGEST_PREFIX = 2048  # marks included
+PEERS_HAVE = {"log_length": False, "residual": True, "scale": True, "causal": True}
 
 
 def ours(loaded: Config) -> Transformer:
@@ -67,10 +69,15 @@ def has_x() -> bool:
 
 def _sizes(loaded: Config) -> dict[str, Any]:
     """What a peer is built from, where it can compute the same function."""
-    if loaded.raw["model"].get("log_length"):
-        raise ValueError("model.log_length must be false beside peers, which have no such scores, but is true")
-    ours_alone = ("_target_", "tied", "log_length")
-    return {name: value for name, value in loaded.raw["model"].items() if name not in ours_alone}
+    node = loaded.raw["model"]
+    for name, theirs in PEERS_HAVE.items():
+        if node.get(name, theirs) != theirs:
+            said, ours = json.dumps(theirs), json.dumps(node[name])
+            raise ValueError(f"model.{name} must be {said} beside peers, which have no choice, but is {ours}")
+    if node.get("norm") == "none":
+        raise ValueError("model.norm must be pre or post beside peers, which have no third, but is none")
+    ours_alone = ("_target_", "tied", *PEERS_HAVE)
+    return {name: value for name, value in node.items() if name not in ours_alone}
 
 
 def _symbols(loaded: Config) -> tuple[int, int]:

@@ -131,7 +131,8 @@ def _sizes(it: Explained) -> str:
         longer = (
             " Its queries and biases are multiplied by log10 of the number of keys." if layer.log_length else ""
         )
-        return f"{sizes}{named}.{longer}"
+        plain = "" if layer.stretch == 1.0 else " Its queries are multiplied by sqrt(d_k), so nothing is scaled."
+        return f"{sizes}{named}.{longer}{plain}"
     width = f"d_model {raw['d_model']}, " if "d_model" in raw else ""
     other = f"{width}{layer.num_heads} head{'s' if layer.num_heads > 1 else ''}."
     if not isinstance(layer, LookBack):

@@ -9,6 +9,7 @@ from lookback.results import Result
 from lookback.run_folder import class_name
 
 LOGGING = ("board", "train.save_every")  # settings that no result depends on
+LONGEST_NAME = 60  # characters of what differs that a name has room for; the notes have all of it
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def differing(raws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 def grouped(results: Sequence[Result]) -> tuple[list[Group], list[Result]]:
     """Sort runs into groups of one configuration, and set aside those that must not be averaged.
 
-    Two groups of the same name get what differs into their names.
+    Two groups of the same name get what differs into their names, or a number if that is too much.
 
     Returns:
         groups, and the runs that do not count, with `problem` saying why.
@@ -119,6 +120,14 @@ def _told_apart(alike: Mapping[tuple[str, str], list[Result]]) -> dict[tuple[str
     for name, mark in alike:
         twins = {other: members[0].raw for (twin, other), members in alike.items() if twin == name}
         own = {key: values[mark] for key, values in differing(twins).items() if key != "seed"}
-        shown = ", ".join(f"{key}={value}" for key, value in own.items() if not key.startswith(LOGGING))
+        shown = ", ".join(_setting(key, value) for key, value in own.items() if not key.startswith(LOGGING))
+        shown = shown if len(shown) <= LONGEST_NAME else f"number {list(twins).index(mark) + 1}"
         names[name, mark] = f"{name} ({shown})" if shown else name
     return names
+
+
+def _setting(key: str, value: object) -> str:
+    """A setting in a name; a class is told by the name of its yaml."""
+    if key.endswith("._target_"):
+        return class_name({"_target_": value})
+    return f"{key}={value}"

@@ -222,7 +222,8 @@ def transformers(norm: Literal["pre", "post"]) -> tuple[Transformer, TorchTransf
     """Ours and torch's with the same weights."""
     sizes: dict[str, Any] = {"d_model": D_MODEL, "num_heads": HEADS, "num_layers": 2, "d_ff": 20}
     sizes |= {"dropout": 0.0, "norm": norm, "positions": partial(Sinusoidal, base=10_000.0)}
-    ours = Transformer(SOURCE_SYMBOLS, TARGET_SYMBOLS, **sizes, tied=False, log_length=False)
+    alike: dict[str, Any] = {"tied": False, "log_length": False, "residual": True, "scale": True, "causal": True}
+    ours = Transformer(SOURCE_SYMBOLS, TARGET_SYMBOLS, **sizes, **alike)
     theirs = TorchTransformer(SOURCE_SYMBOLS, TARGET_SYMBOLS, **sizes)
     copy_weights(ours, theirs)
     return ours, theirs

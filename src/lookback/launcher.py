@@ -44,6 +44,11 @@ def between(*ends: object) -> list[int]:
 OmegaConf.register_new_resolver("lengths", between, replace=True)
 
 
+def choices(group: str) -> list[str]:
+    """The choices of a group of configs/, in the order of the alphabet."""
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
 @dataclass(frozen=True)
 class Typed:
     """What was typed after a program's name.

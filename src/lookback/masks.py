@@ -52,4 +52,17 @@ def causal(length: int, device: torch.device | None = None) -> Tensor:
     Returns:
         (batch=1, heads=1, query=length, key=length), True where key <= query.
     """
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+    return everywhere(length, device).tril()
+
+
+def everywhere(length: int, device: torch.device | None = None) -> Tensor:
+    """Hide nothing, in the place of `causal`: every query may look at every key, the future included.
+
+    Args:
+        length: as in `causal`.
+        device: likewise.
+
+    Returns:
+        (batch=1, heads=1, query=length, key=length), True everywhere.
+    """
+    return torch.ones(1, 1, length, length, dtype=torch.bool, device=device)

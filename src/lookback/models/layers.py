@@ -10,18 +10,38 @@ from lookback.attention import KeyValue, Maps, MultiHeadAttention
 from lookback.positions.base import Positions
 from lookback.view import View
 
+Join = Callable[[Tensor, Tensor], Tensor]
+"""How a sublayer's output meets its input: x, new -> the layer's output, all of one shape."""
+
+
+def residual_connection(x: Tensor, new: Tensor) -> Tensor:
+    """The residual connection: x + new (He et al. 2015)."""
+    return x + new
+
+
+def replaced(x: Tensor, new: Tensor) -> Tensor:
+    """The new alone: what the residual connection is compared with."""
+    return new
+
 
 class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))): the residual path is never normalised (Xiong et al. 2020)."""
+    """x + dropout(sublayer(norm(x))): the residual path is never normalised (Xiong et al. 2020).
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    Args:
+        d_model: width of x.
+        dropout: share of the sublayer's outputs set to 0.
+        join: `residual_connection`, or `replaced`.
+    """
+
+    def __init__(self, d_model: int, dropout: float, join: Join) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
+        self.join = join
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(batch, length, d_model) -> the same."""
-        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+        return self.join(x, self.dropout(sublayer(self.norm(x))))
 
     @staticmethod
     def after_stack(d_model: int) -> nn.Module:
@@ -30,16 +50,20 @@ class PreNorm(nn.Module):
 
 
 class PostNorm(nn.Module):
-    """norm(x + dropout(sublayer(x))): the paper's form; deep stacks of it need warm-up."""
+    """norm(x + dropout(sublayer(x))): the paper's form; deep stacks of it need warm-up.
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    Arguments as in `PreNorm`.
+    """
+
+    def __init__(self, d_model: int, dropout: float, join: Join) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
+        self.join = join
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(batch, length, d_model) -> the same."""
-        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+        return self.norm(self.join(x, self.dropout(sublayer(x))))  # type: ignore[no-any-return]
 
     @staticmethod
     def after_stack(d_model: int) -> nn.Module:
@@ -47,7 +71,25 @@ class PostNorm(nn.Module):
         return nn.Identity()
 
 
-RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+class NoNorm(nn.Module):
+    """x + dropout(sublayer(x)), to see what norms are there for. Arguments as in `PreNorm`."""
+
+    def __init__(self, d_model: int, dropout: float, join: Join) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.join = join
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        return self.join(x, self.dropout(sublayer(x)))
+
+    @staticmethod
+    def after_stack(d_model: int) -> nn.Module:
+        """There is no norm anywhere."""
+        return nn.Identity()
+
+
+RESIDUALS: dict[str, type[PreNorm | PostNorm | NoNorm]] = {"pre": PreNorm, "post": PostNorm, "none": NoNorm}
 
 
 class Sizes(NamedTuple):
@@ -58,11 +100,20 @@ class Sizes(NamedTuple):
     d_ff: int
     dropout: float
     norm: str
+    join: Join
     log_length: bool
+    scale: bool
 
     def attention(self, place: str, positions: Positions) -> MultiHeadAttention:
         """The attention of one layer."""
-        return MultiHeadAttention(self.d_model, self.num_heads, place, positions.gate(), self.log_length)
+        return MultiHeadAttention(
+            self.d_model, self.num_heads, place, positions.gate(), self.log_length, self.scale
+        )
+
+    def residuals(self, count: int) -> nn.ModuleList:
+        """What is around each sublayer of one layer."""
+        around = RESIDUALS[self.norm]
+        return nn.ModuleList(around(self.d_model, self.dropout, self.join) for _ in range(count))
 
 
 class FeedForward(nn.Module):
@@ -85,7 +136,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = attention
         self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff)
-        self.residuals = nn.ModuleList(RESIDUALS[sizes.norm](sizes.d_model, sizes.dropout) for _ in range(2))
+        self.residuals = sizes.residuals(2)
 
     def forward(self, x: Tensor, view: View, maps: Maps | None) -> Tensor:
         """(batch, source, d_model) -> the same."""
@@ -108,7 +159,7 @@ class DecoderLayer(nn.Module):
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff)
-        self.residuals = nn.ModuleList(RESIDUALS[sizes.norm](sizes.d_model, sizes.dropout) for _ in range(3))
+        self.residuals = sizes.residuals(3)
 
     def forward(
         self,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lookback import masks
 from lookback.attention import KeyValue, Maps
 from lookback.models.base import Memory, Packs, Seq2Seq, State
-from lookback.models.layers import RESIDUALS, DecoderLayer, EncoderLayer, Sizes
+from lookback.models.layers import RESIDUALS, DecoderLayer, EncoderLayer, Sizes, replaced, residual_connection
 from lookback.packing import Packed
 from lookback.positions.base import Positions
 from lookback.rules import Fraction, PositiveInt
@@ -33,7 +33,11 @@ class Transformer(Seq2Seq, Packs):
         num_layers: layers of the encoder, and of the decoder.
         d_ff: inner width of the feed-forward layers.
         dropout: on embeddings and on what each sublayer adds (section 5.4).
-        norm: where LayerNorm stands: `pre` (before each sublayer) or `post` (after, as in the paper).
+        norm: where LayerNorm stands: `pre` (before each sublayer), `post` (after, as in the paper), or nowhere.
+        residual: False puts a sublayer's output in the place of its input, not on top of it.
+        scale: False leaves scores undivided by sqrt(d_k).
+        causal: False lets the decoder's self-attention see what is still to be written. Decoding step by step sees
+            only what was written, so it is not what such a model was trained for.
         tied: one matrix for source and target embeddings and output (section 3.4).
         log_length: scores grow with the logarithm of the number of keys (`View.sharpness`), unlike the paper's.
         positions: makes a position encoding from (d_model, num_heads).
@@ -52,7 +56,10 @@ class Transformer(Seq2Seq, Packs):
         num_layers: PositiveInt,
         d_ff: PositiveInt,
         dropout: Fraction,
-        norm: Literal["pre", "post"],
+        norm: Literal["pre", "post", "none"],
+        residual: bool,
+        scale: bool,
+        causal: bool,
         tied: bool,
         log_length: bool,
         positions: Callable[[int, int], Positions],
@@ -70,7 +77,9 @@ class Transformer(Seq2Seq, Packs):
         crosses = self.encoder_positions.crosses
         self.cross_positions = (positions if crosses else Positions)(d_model, num_heads)
         self.max_length = self.encoder_positions.max_length
-        sizes = Sizes(d_model, num_heads, d_ff, dropout, norm, log_length)
+        self.past = masks.causal if causal else masks.everywhere
+        join = residual_connection if residual else replaced
+        sizes = Sizes(d_model, num_heads, d_ff, dropout, norm, join, log_length, scale)
         self.encoder = nn.ModuleList(
             EncoderLayer(sizes, sizes.attention(f"encoder_self/layer{layer}", self.encoder_positions))
             for layer in range(num_layers)
@@ -116,7 +125,7 @@ class Transformer(Seq2Seq, Packs):
         """See `Seq2Seq.decode`."""
         self.check_length("target", target.shape[1])
         index = torch.arange(target.shape[1], device=target.device)
-        self_view = View(self.decoder_positions, index, index, masks.causal(target.shape[1], target.device))
+        self_view = View(self.decoder_positions, index, index, self.past(target.shape[1], target.device))
         return self._decode(target, memory.states, self_view, self._cross_view(index, memory), maps)
 
     def packed(self, batch: Packed) -> Tensor:
@@ -127,7 +136,7 @@ class Transformer(Seq2Seq, Packs):
         inside = masks.same(source.string, source.string)
         view = View(self.encoder_positions, source.index, source.index, inside, source.source_length, packed=True)
         states = self._encode(source.ids, view, None)
-        past = masks.same(target.string, target.string) & masks.causal(target.ids.shape[1], target.ids.device)
+        past = masks.same(target.string, target.string) & self.past(target.ids.shape[1], target.ids.device)
         self_view = View(self.decoder_positions, target.index, target.index, past, packed=True)
         across = masks.same(target.string, source.string)
         cross_view = View(

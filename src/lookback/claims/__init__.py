@@ -1,0 +1,1 @@
+"""The claims of the lessons, one experiment a file."""
