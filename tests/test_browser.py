@@ -105,7 +105,13 @@ class Explorer:
         box = rail.bounding_box()
         assert box is not None
         margin = 4
+        self.tab.evaluate(
+            f"() => {{ const plot = document.querySelector('#story{story} .js-plotly-plot')"
+            f" || document.querySelector('#story{story}');"
+            " window.drawn = new Promise(done => plot.once('plotly_update', () => done())); }"
+        )
         self.tab.mouse.click(box["x"] + margin + share * (box["width"] - 2 * margin), box["y"] + box["height"] / 2)
+        self.tab.evaluate("() => window.drawn")  # the step's name is written first, its maps and title come later
 
     def seen(self, story: int = 0) -> list[str]:
         """The titles of the maps that are seen, row by row."""
@@ -116,14 +122,13 @@ class Explorer:
 
     def labels(self, letter: str, axes: str = "", story: int = 0) -> list[str]:
         """The symbols along an axis that is seen, from left to right or from the top downwards."""
-        found = []
-        for tick in self.tab.locator(f"#story{story} .{letter}{axes}tick text").all():
-            box = tick.bounding_box()
-            assert box is not None
-            found.append(
-                (box["x"] if letter == "x" else box["y"], (tick.text_content() or "").replace(NO_WIDTH, ""))
-            )
-        return [text for _, text in sorted(found)]
+        place = "left" if letter == "x" else "top"
+        found = self.tab.locator(
+            f"#story{story} .{letter}{axes}tick text"
+        ).evaluate_all(  # at once: ticks come and go
+            f"ticks => ticks.map(tick => [tick.getBoundingClientRect().{place}, tick.textContent])"
+        )
+        return [text.replace(NO_WIDTH, "") for _, text in sorted(found)]
 
     def picture(self, axes: str = "", story: int = 0) -> FloatRect:
         """Where the cells of a map are drawn: x, y, width, height in pixels."""
