@@ -18,7 +18,8 @@ from lookback.terminal import shown_path
 
 RULE = (
     "A claim held if all of its checks hold; it did not hold here if one that is marked *core* does not; else it "
-    "held in part. The checks are in the code beside the experiment, and were written before it ran."
+    "held in part. The checks are in the code beside the experiment, and were written before it ran; where one was "
+    "changed after a trial, the claim's notes say so."
 )
 
 

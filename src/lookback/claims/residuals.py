@@ -103,7 +103,7 @@ class Residuals(Claim):
         return numbers
 
     def checks(self, numbers: Numbers) -> list[Check]:
-        """The gradient comes through with them alone, and so does learning."""
+        """Whether the gradient comes through with them alone, and whether a stack learns."""
         shares, matches = {}, {}
         for way, word in WAYS.items():
             sizes = line(numbers, GRADIENT, way)
