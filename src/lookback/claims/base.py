@@ -130,8 +130,8 @@ def mean(values: Values) -> float:
 def below(values: Values, others: Values) -> tuple[bool, str]:
     """Whether values are lower than others on the same seeds: the paired 95 % interval is below 0.
 
-    One missing among the values was not reached, so they are not lower. One missing among the others leaves its pair
-    out of the interval; where that leaves fewer than two pairs, the rest of the values must be lower.
+    One missing among the values was not reached, so they are not lower. One missing among the others leaves its
+    pair out of the interval; where that leaves fewer than two pairs, the rest of the values must be lower.
 
     Returns:
         whether they are, and the numbers in words.
