@@ -37,6 +37,16 @@ def train(folder: Path, *overrides: str) -> int:
     return command_line.launch(experiment.run, "train", [*TINY, f"hydra.run.dir={folder}", *overrides])
 
 
+def pairs_files(folder: Path) -> list[str]:
+    """Write files of words and their letters backwards; what task=pairs must be told beside experiment=smoke."""
+    words = ["cat", "actor", "tact", "taco", "oat", "coat", "carrot", "roar", "act", "orca", "cocoa", "tarot"]
+    for name, chosen in (("train", words[:9]), ("valid", words[9:])):
+        text = "".join(f"{word}\t{' '.join(reversed(word))}\n" for word in chosen)
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    paths = [f"task.{name}={folder / name}.tsv" for name in ("train", "valid")]
+    return [*paths, "task.target_unit=word", "evaluate.lengths=null", "evaluate.strings=null"]
+
+
 @cache
 def _composed(choices: tuple[str, ...]) -> dict[str, Any]:
     return launcher.compose("train", ["experiment=smoke", *choices])

@@ -10,9 +10,10 @@ from PIL import Image
 
 from lookback import album
 from lookback.figures import COLOURS, OUTLINE, MapPicture, Panel, Picture
-from lookback.probes import PlaceMaps, Probe, make_probe, spell
-from lookback.tasks.base import Ids, Task
+from lookback.probes import PlaceMaps, Probe, make_probe
+from lookback.tasks.base import Ids
 from lookback.tasks.reverse import Reverse
+from lookback.tasks.synthetic import Synthetic
 from lookback.tokens import Vocabulary
 
 REVERSE = Reverse(alphabet_size=26)
@@ -20,7 +21,7 @@ CROSS = "cross/layer0"
 
 
 def probe(text: str) -> Probe:
-    return make_probe(REVERSE, spell(REVERSE, text))
+    return make_probe(REVERSE, REVERSE.spell(text))
 
 
 def even(weight: float, text: str, heads: int = 2) -> PlaceMaps:
@@ -60,7 +61,7 @@ def test_arrays_and_symbols_are_read_without_pickle(tmp_path: Path) -> None:
 
 
 def test_whatever_a_symbol_is_it_is_read_back(tmp_path: Path) -> None:
-    class Odd(Task):
+    class Odd(Synthetic):
         """Copies symbols that mean something elsewhere."""
 
         def __init__(self) -> None:

@@ -25,6 +25,7 @@ from lookback.tasks.base import Ids, Task
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.tasks.sort import Sort
+from lookback.tasks.synthetic import Synthetic
 
 
 def ids(task: Task, text: str) -> Ids:
@@ -79,13 +80,15 @@ def test_scores_do_not_depend_on_what_pads_look_at() -> None:
         (Sort, [[2, 3, 1, NOWHERE], [1, NOWHERE, NOWHERE, NOWHERE]]),
     ],
 )
-def test_the_right_cell_is_where_the_symbol_comes_from_after_bos(kind: type[Task], wanted: list[list[int]]) -> None:
+def test_the_right_cell_is_where_the_symbol_comes_from_after_bos(
+    kind: type[Synthetic], wanted: list[list[int]]
+) -> None:
     task = kind(alphabet_size=5)
     assert right_cells(task, collate(task, [ids(task, "cab"), ids(task, "d")])).tolist() == wanted
 
 
 def test_a_task_without_an_answer_has_no_right_cells() -> None:
-    class Constant(Task):
+    class Constant(Synthetic):
         """aa -> a"""
 
         def target(self, source: Ids) -> Ids:

@@ -13,7 +13,7 @@ from lookback.bench import Bench, Runs
 from lookback.claims import base, lookup
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Numbers, Values
 from lookback.claims.lookup import Lookup, right_weight, sharpened, soft_lookup
-from lookback.data import collate, held_out
+from lookback.evaluate import validation_batch
 
 CLAIM = Lookup(experiment="claim_lookup")
 
@@ -41,7 +41,7 @@ def test_a_trained_head_has_its_own_weight_at_1_and_its_largest_cell_in_the_limi
 ) -> None:
     monkeypatch.setattr(lookup, "FACTORS", (1.0, 1e6))
     task, model = experiment.load(tiny_run)
-    batch = collate(task, held_out(task, 7, lookup.PROBES, "validation"))
+    batch = validation_batch(task, [7] * lookup.PROBES)
     scores = measure(model, batch, right_cells(task, batch))
     for place, number in (("cross/layer0", 2), ("cross/layer1", 1)):
         found = sharpened(model, task, Head(place, number, scores[place][number]), 7)
@@ -94,7 +94,7 @@ def test_the_clearest_head_is_measured_and_a_run_that_diverged_has_none(tiny_run
     runs = {"heads_3": [results.read(tiny_run), results.read(diverged)]}
     found = CLAIM.measure(cast(Bench, Place(runs)))
     task, model = experiment.load(tiny_run)
-    batch = collate(task, held_out(task, 8, lookup.BATCH, "validation"))
+    batch = validation_batch(task, [8] * lookup.BATCH)
     head = clearest(measure(model, batch, right_cells(task, batch)))
     assert head is not None
     assert found["trained head"]["weight on the right cell"] == [pytest.approx(head.score.weight), None]

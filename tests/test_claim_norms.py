@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 
@@ -59,7 +58,7 @@ def test_sublayers_that_add_nothing_hand_the_embeddings_on() -> None:
 def test_pads_do_not_count() -> None:
     loaded, model = built("none")
     task = loaded.task()
-    short, long = (task.sample(np.random.default_rng(length), length) for length in (2, 7))
+    short, long = (source for source, _ in task.probe_pairs([2, 7]))
     alone = [output_sizes(model, collate(task, [source])) for source in (short, long)]
     both = output_sizes(model, collate(task, [short, long]))
     for layer, size in enumerate(both):  # a source of n letters has n + 2 places

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conftest import write_run
-from lookback import bench, claim_report, command_line, compare, config, examine, launcher, plots, results
+from lookback import bench, claim_report, command_line, compare, examine, launcher, nodes, plots, results
 from lookback.bench import Bench, RunError, StoppedError
 from lookback.claims import base
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Check, Claim, Numbers
@@ -103,7 +103,7 @@ def test_every_claim_has_all_its_words_and_trains_what_there_is(name: str) -> No
     text = (launcher.CONFIGS / "claim" / f"{name}.yaml").read_text(encoding="utf-8")
     first = text.splitlines()[0]
     assert first.endswith(f": src/lookback/claims/{name}.py")
-    claim = config.build_node("claim", launcher.compose(f"claim/{name}")["claim"], Claim)
+    claim = nodes.build_node("claim", launcher.compose(f"claim/{name}")["claim"], Claim)
     assert isinstance(claim, Claim)
     assert claim.sentence.endswith(".")
     assert "lesson" in claim.lesson

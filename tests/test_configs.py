@@ -4,13 +4,13 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
+from conftest import pairs_files
 from lookback import comparison, config, launcher, session
 from lookback.attention import Maps
-from lookback.data import places, train_batch
+from lookback.data import train_batch
 from lookback.groups import flat
 from lookback.train import Trainer
 
@@ -37,13 +37,14 @@ def test_the_first_line_of_a_yaml_names_the_file_of_its_class(group: str, choice
 
 
 @pytest.mark.parametrize(("group", "choice"), FILES)
-def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice: str) -> None:
-    built = config.build(launcher.compose("train", ["experiment=smoke", f"{group}={choice}"]))
+def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice: str, tmp_path: Path) -> None:
+    more = pairs_files(tmp_path) if choice == "pairs" else []
+    built = config.build(launcher.compose("train", ["experiment=smoke", f"{group}={choice}", *more]))
     task, model = session.build(built)
     length = 5
-    source = task.sample(np.random.default_rng(0), length)
+    [(source, _)] = task.probe_pairs([length])
     ids = torch.tensor([[1, *source.tolist(), 2]])
-    assert ids.shape[1] == places(task, length)[0]
+    assert ids.shape[1] == task.places(length)[0]
     logits = model(ids, torch.tensor([ids.shape[1]]), torch.tensor([[1, 4, 5]]))
     assert logits.shape == (1, 3, len(task.target_vocabulary))
     logits.sum().backward()

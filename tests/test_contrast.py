@@ -11,11 +11,11 @@ from lookback.contrast import BY_PLACE, BY_SYMBOL, Contrast, HeadContrast, contr
 from lookback.data import collate
 from lookback.evaluate import example
 from lookback.models.transformer import Transformer
-from lookback.probes import Look, PlaceMaps, look, make_probe, spell
-from lookback.tasks.base import Task
+from lookback.probes import Look, PlaceMaps, look, make_probe
 from lookback.tasks.copy import Copy
 from lookback.tasks.reverse import Reverse
 from lookback.tasks.sort import Sort
+from lookback.tasks.synthetic import Synthetic
 from test_recurrent import recurrent
 from test_transformer import transformer
 
@@ -23,10 +23,10 @@ COPY, REVERSE, SORT = (task(alphabet_size=13) for task in (Copy, Reverse, Sort))
 CROSS = "cross/layer0"
 
 
-def handmade(text: str, maps: PlaceMaps, wrote: str | None = None, task: Task = COPY, step: int = 40) -> Look:
+def handmade(text: str, maps: PlaceMaps, wrote: str | None = None, task: Synthetic = COPY, step: int = 40) -> Look:
     """A look at a string, with maps of our own; what was written is right unless it is given."""
-    source = spell(task, text)
-    written = task.target(source) if wrote is None else spell(task, wrote)
+    source = task.spell(text)
+    written = task.target(source) if wrote is None else task.spell(wrote)
     tokens = torch.tensor([[*written, 2]])
     probe = make_probe(task, source, written)
     return Look(step, example(task, collate(task, [source]), tokens, 0), probe, maps)
@@ -186,12 +186,12 @@ def test_looks_at_different_steps_and_shapes_that_differ_are_not_the_same() -> N
 
 def test_a_model_watched_again_makes_its_own_maps_and_not_those_of_other_weights() -> None:
     model = transformer()
-    one, other = (look(model, COPY, spell(COPY, text), 40, extra_tokens=2) for text in ("abc", "ghi"))
+    one, other = (look(model, COPY, COPY.spell(text), 40, extra_tokens=2) for text in ("abc", "ghi"))
     assert len(facts_with(contrast(one, other, model).same, "weights of the model")) == 1
     assert facts_with(contrast(one, other).same, "weights of the model") == []  # no model, no claim
     with torch.no_grad():
         next(layer for name, layer in model.named_parameters() if "cross_attention.query" in name).mul_(2)
-    moved = look(model, COPY, spell(COPY, "ghi"), 40, extra_tokens=2)
+    moved = look(model, COPY, COPY.spell("ghi"), 40, extra_tokens=2)
     for found in (contrast(one, other, model), contrast(one, moved, model), contrast(moved, one, model)):
         assert len(facts_with(found.not_same, "weights of the model")) == 1
     foreign = contrast(one, other, transformer(num_layers=1))
@@ -201,7 +201,7 @@ def test_a_model_watched_again_makes_its_own_maps_and_not_those_of_other_weights
 # -------------------------------------------------------------------------------------------------- words
 
 
-def both(one: str, other: str, task: Task = COPY) -> Contrast:
+def both(one: str, other: str, task: Synthetic = COPY) -> Contrast:
     """Two strings of four symbols, with one flat map each: 5 rows, 6 keys."""
     maps = {CROSS: flat(5, 6)}
     return contrast(handmade(one, maps, task=task), handmade(other, maps, task=task))
@@ -255,7 +255,7 @@ def test_one_string_given_twice_says_nothing_about_symbols() -> None:
     ],
 )
 def test_whether_the_right_cells_stay_is_read_from_the_answers(
-    task: Task, one: str, other: str, expected: str
+    task: Synthetic, one: str, other: str, expected: str
 ) -> None:
     assert len(facts_with(says(both(one, other, task)), "The right cell")) == 1
     assert facts_with(says(both(one, other, task)), expected)
@@ -283,7 +283,7 @@ def test_what_does_not_hold_is_said_last() -> None:
 
 def test_a_model_without_attention_is_told_so() -> None:
     model = recurrent("rnn")
-    one, other = (look(model, COPY, spell(COPY, text), 40, extra_tokens=2) for text in ("abc", "ghi"))
+    one, other = (look(model, COPY, COPY.spell(text), 40, extra_tokens=2) for text in ("abc", "ghi"))
     found = contrast(one, other, model)
     assert found.heads == []
     assert says(found)[-1] == "This model has no attention, so there are no maps to compare."
@@ -292,7 +292,7 @@ def test_a_model_without_attention_is_told_so() -> None:
 def test_a_real_look_at_real_maps_has_all_heads_and_holds_all_facts() -> None:
     model = transformer()
     assert isinstance(model, Transformer)
-    one, other = (look(model, REVERSE, spell(REVERSE, text), 40, extra_tokens=2) for text in ("abdc", "gfeh"))
+    one, other = (look(model, REVERSE, REVERSE.spell(text), 40, extra_tokens=2) for text in ("abdc", "gfeh"))
     found = contrast(one, other, model)
     assert sorted((head.place, head.head) for head in found.heads) == sorted(
         (place, head) for place in one.maps for head in range(3)

@@ -6,22 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from lookback.data import (
-    DataSettings,
-    Split,
-    collate,
-    fingerprint,
-    has_room,
-    held_out,
-    places,
-    split_of,
-    train_batch,
-)
-from lookback.tasks.base import Ids
+from lookback.data import DataSettings, collate, fingerprint, train_batch
+from lookback.tasks.base import Ids, Split
 from lookback.tasks.copy import Copy
 from lookback.tasks.copy_or_reverse import CopyOrReverse
 from lookback.tasks.duplicate import Duplicate
 from lookback.tasks.reverse import Reverse
+from lookback.tasks.synthetic import has_room, held_out, split_of
 from lookback.tokens import BOS, EOS, FIRST_SYMBOL, PAD
 
 SETTINGS = DataSettings(batch_size=7, min_length=2, max_length=5)
@@ -162,9 +153,9 @@ def test_a_fingerprint_knows_training_strings_test_strings_and_their_answers() -
 
 
 def test_places_count_marks_and_what_a_task_adds() -> None:
-    assert places(Reverse(alphabet_size=5), 7) == (2 + 7, 7 + 1)
-    assert places(Duplicate(alphabet_size=5), 7) == (2 + 7, 2 * 7 + 1)
-    assert places(CopyOrReverse(alphabet_size=5), 7) == (2 + 1 + 7, 7 + 1)
+    assert Reverse(alphabet_size=5).places(7) == (2 + 7, 7 + 1)
+    assert Duplicate(alphabet_size=5).places(7) == (2 + 7, 2 * 7 + 1)
+    assert CopyOrReverse(alphabet_size=5).places(7) == (2 + 1 + 7, 7 + 1)
 
 
 def test_a_task_with_two_vocabularies_fills_batches_with_sources_that_are_longer_than_their_length() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lookback.attention import Maps
-from lookback.decode import evaluating, greedy
+from lookback.decode import evaluating, greedy, never_unwritable
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.models.transformer import Transformer
 from lookback.positions.learned import Learned
@@ -162,14 +162,14 @@ def test_free_running_greedy_is_the_argmax_of_the_full_pass_on_its_own_output() 
     tokens = greedy(model, source, lengths, 12).tokens
     with torch.no_grad():
         read = torch.cat([torch.full((3, 1), BOS), tokens[:, :-1]], dim=1)
-        again = model(source, lengths, read).argmax(-1)
+        again = never_unwritable(model(source, lengths, read)).argmax(-1)
     real = tokens != PAD
     assert torch.equal(tokens[real], again[real])
 
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_dropping_rows_changes_no_row(wanted: bool) -> None:
-    torch.manual_seed(3)
+    torch.manual_seed(6)
     model = model_with_dropout().eval()
     with torch.no_grad():
         model.source_embedding.weight *= 3  # so that sources matter

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lookback.attention import Maps
-from lookback.by_length import LengthScore, batches, beyond, evaluate, evaluate_length, few, strings_of
-from lookback.data import collate, held_out, split_of
+from lookback.by_length import LengthScore, batches, beyond, evaluate, evaluate_length, few, pairs_of
+from lookback.data import collate
 from lookback.evaluate import (
     EvaluateSettings,
     Example,
@@ -23,6 +23,7 @@ from lookback.models.base import Memory, Seq2Seq, State
 from lookback.tasks.copy import Copy
 from lookback.tasks.copy_or_reverse import CopyOrReverse
 from lookback.tasks.reverse import Reverse
+from lookback.tasks.synthetic import held_out, split_of
 from lookback.tokens import EOS, PAD
 
 SETTINGS = EvaluateSettings(
@@ -309,9 +310,9 @@ def test_symbols_limit_the_strings_of_a_length_but_leave_eight(symbols: int | No
 
 def test_fewer_strings_are_the_first_of_more() -> None:
     task = Copy(alphabet_size=26)
-    some, all_ = (strings_of(task, replace(SETTINGS, symbols=symbols), 6) for symbols in (48, None))
+    some, all_ = (pairs_of(task, replace(SETTINGS, symbols=symbols), 6) for symbols in (48, None))
     assert len(some) == 8
-    assert all(np.array_equal(*pair) for pair in zip(some, all_, strict=False))
+    assert all(np.array_equal(one, two) for (one, _), (two, _) in zip(some, all_, strict=False))
     assert evaluate_length(Copier(), task, replace(SETTINGS, symbols=48), 6).strings == 8
 
 
@@ -444,7 +445,7 @@ def test_a_task_with_a_mark_and_two_vocabularies_is_decoded_and_shown() -> None:
 
 def result(length: int, exact_match: float, token_accuracy: float | None) -> LengthScore:
     shown = Example([], [], [], True)
-    return LengthScore(length, 7, True, exact_match, token_accuracy, None, None, 9.0, shown)
+    return LengthScore(length, 7, 21, True, exact_match, token_accuracy, None, None, 9.0, shown)
 
 
 def test_beyond_training_every_length_counts_alike() -> None:

@@ -98,9 +98,8 @@ def keep_weights(folder: Path, every: int, *steps: int) -> None:
     """As a run does that keeps the weights of every so many steps."""
     told: list[str] = []
     for step in steps:
-        run_folder.keep_weights(
-            folder, step, {"board": {"snapshots_every": every}}, torch.nn.Linear(2, 3), told.append
-        )
+        content = {"config": {"board": {"snapshots_every": every}}, "model": torch.nn.Linear(2, 3).state_dict()}
+        run_folder.keep_weights(folder, step, content, told.append)
     assert told == []
 
 

@@ -37,7 +37,7 @@ def pair(wanted: Iterable[str], wrote: Iterable[str], *, ended: bool = True) -> 
 
 def score(length: int, *failures: Example) -> LengthScore:
     example = pair("a", "a")
-    return LengthScore(length, 7, True, 0.5, 0.5, 0.5, 0.5, 9.0, example, list(failures))
+    return LengthScore(length, 7, 21, True, 0.5, 0.5, 0.5, 0.5, 9.0, example, list(failures))
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lookback import checkpoint, config, data, interventions, look, subjects
+from lookback import checkpoint, config, interventions, look, subjects
 from lookback.console import SteadyConsole
 from lookback.figures import COLOURS
 from lookback.interventions import MEANING
-from lookback.probes import spell
 from lookback.run_folder import checkpoint_path
 from lookback.subjects import Subject
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
 from lookback.tasks.reverse import Reverse
+from lookback.tasks.synthetic import Synthetic, held_out
 from lookback.tokens import Vocabulary
 from test_subjects import MAPS, REVERSE, RIGHT, change_config, flat, pointing, scripted, write_weights
 
@@ -125,7 +125,7 @@ def test_the_arrays_have_symbols_steps_and_maps_and_need_no_pickle(run: Path) ->
     assert found["run0/decoder_self/layer0"].shape == (2, rows, rows)
     assert found["run0/right"].tolist()[:5] == [5, 4, 3, 2, 1]
     [shown] = subjects.subjects([run])
-    again = shown.shown(subjects.follow(shown, spell(REVERSE, "hello")))
+    again = shown.shown(subjects.follow(shown, REVERSE.spell("hello")))
     assert np.array_equal(found["run0/cross/layer0"], again.maps["cross/layer0"])
 
 
@@ -189,8 +189,8 @@ def test_a_line_that_cannot_be_printed_as_it_is_is_printed_all_the_same(
 
 def test_a_string_that_was_not_typed_is_a_held_out_one(run: Path) -> None:
     text = printed(run)
-    [held_out] = data.held_out(REVERSE, 8, 1, "validation")  # 8 is the longest that it was trained on
-    source = "".join(REVERSE.source_vocabulary.decode(held_out.tolist()))
+    [source_ids] = held_out(REVERSE, 8, 1, "validation")  # 8 is the longest that it was trained on
+    source = "".join(REVERSE.source_vocabulary.decode(source_ids.tolist()))
     assert f"source  {source}\n" in text
     assert (run / "attention" / "strings" / source / "explorer.html").exists()
 
@@ -460,7 +460,7 @@ def test_a_plain_rnn_can_read_two_strings(tmp_path: Path) -> None:
 
 
 def test_no_symbol_breaks_a_file_name_or_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Odd(Task):
+    class Odd(Synthetic):
         """Copies symbols that mean something elsewhere."""
 
         def __init__(self) -> None:

@@ -21,7 +21,7 @@ from lookback.positions.alibi import Alibi
 from lookback.positions.none import NoPositions
 from lookback.positions.relative import Relative
 from lookback.positions.rotary import Rotary
-from lookback.probes import Probe, make_probe, spell
+from lookback.probes import Probe, make_probe
 from lookback.tasks.duplicate import Duplicate
 
 TASK = Duplicate(alphabet_size=5)
@@ -39,7 +39,7 @@ ENCODINGS: dict[str, Any] = {
 
 
 def probe() -> Probe:
-    return make_probe(TASK, spell(TASK, "bead"))
+    return make_probe(TASK, TASK.spell("bead"))
 
 
 def transformer(encoding: str = "none", *, log_length: bool = False) -> Transformer:

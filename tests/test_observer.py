@@ -22,6 +22,7 @@ from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
 from lookback.probes import validation_probe
 from lookback.tasks.base import Ids, Task
+from lookback.tasks.synthetic import Synthetic
 from lookback.train import Trainer
 
 SETTINGS = [
@@ -412,7 +413,7 @@ def test_the_summary_of_a_finding_names_every_head() -> None:
     }
 
 
-class Constant(Task):
+class Constant(Synthetic):
     """abc -> a, a task that knows no alignment."""
 
     def target(self, source: Ids) -> Ids:

@@ -663,7 +663,10 @@ def test_learned_positions_take_a_sequence_as_long_as_their_table_and_refuse_one
 
 def test_decoding_with_learned_positions_stops_at_the_end_of_the_table() -> None:
     model = make_transformer(partial(Learned, max_length=16))
-    nn.init.zeros_(model.output.weight)  # all symbols are equally likely, so it never writes EOS
+    for weights, fill in zip(model.decoder_norm.parameters(), (nn.init.zeros_, nn.init.ones_), strict=True):
+        fill(weights)
+    nn.init.zeros_(model.output.weight)
+    nn.init.ones_(model.output.weight[4])  # always the likeliest, so it never writes EOS
     source, lengths = make_source(width=16, lengths=torch.tensor([16, 9])), torch.tensor([16, 9])
     decoded = greedy(model, source, lengths, max_tokens=40)
     assert decoded.tokens.shape == (BATCH, 16)

@@ -10,7 +10,7 @@ from lookback import config, experiment, launcher, session
 from lookback.alignment import NOWHERE
 from lookback.decode import greedy
 from lookback.models.base import Seq2Seq
-from lookback.probes import look, make_probe, spell, validation_probe
+from lookback.probes import look, make_probe, validation_probe
 from lookback.tasks.base import Task
 from lookback.tasks.reverse import Reverse
 from lookback.tasks.sort import Sort
@@ -37,7 +37,7 @@ def test_a_validation_probe_is_a_fixed_string_with_its_answer() -> None:
 
 
 def test_each_kind_of_map_names_its_rows_and_columns() -> None:
-    probe = make_probe(REVERSE, spell(REVERSE, "ab"))
+    probe = make_probe(REVERSE, REVERSE.spell("ab"))
     panels = {kind: probe.panel(f"{kind}/layer0") for kind in ("encoder_self", "decoder_self", "cross")}
     read = ["<bos>", "a", "b", "<eos>"]
     assert {kind: (panel.rows, panel.columns) for kind, panel in panels.items()} == {
@@ -54,7 +54,7 @@ def test_each_kind_of_map_names_its_rows_and_columns() -> None:
 
 
 def test_right_cells_are_outlined_in_cross_attention_alone() -> None:
-    probe = make_probe(Sort(alphabet_size=26), spell(REVERSE, "cab"))
+    probe = make_probe(Sort(alphabet_size=26), REVERSE.spell("cab"))
     assert probe.panel("cross/layer1").outlined == [(0, 2), (1, 3), (2, 1)]
     assert probe.panel("encoder_self/layer0").outlined == probe.panel("decoder_self/layer0").outlined == []
 
@@ -72,7 +72,7 @@ def test_right_cells_are_outlined_in_cross_attention_alone() -> None:
 def test_rows_are_what_was_written_and_right_cells_those_of_the_answer(
     wrote: str, ended: bool, written: list[str], right: list[int]
 ) -> None:
-    source = spell(REVERSE, "abc")
+    source = REVERSE.spell("abc")
     probe = make_probe(REVERSE, source, np.array(REVERSE.target_vocabulary.encode(wrote), int), ended=ended)
     assert probe.written == written
     assert probe.right.tolist() == right
@@ -96,7 +96,7 @@ def test_maps_of_a_probe_have_a_row_a_query_and_sum_to_one(tiny_run: Path) -> No
 @pytest.mark.parametrize("name", MODELS)
 def test_a_look_shows_what_greedy_decoding_writes_and_the_maps_of_that(name: str) -> None:
     task, model = small(name)
-    source = spell(task, "hello")
+    source = task.spell("hello")
     found = look(model, task, source, 70, 4)
     ids = torch.tensor([[1, *source, 2]])
     decoded = greedy(model, ids, torch.tensor([7]), 6 + 4)
@@ -112,7 +112,7 @@ def test_a_look_shows_what_greedy_decoding_writes_and_the_maps_of_that(name: str
 def test_watching_what_was_written_predicts_what_was_written(name: str) -> None:
     """So its maps are those of free-running decoding: the decoder reads the same symbols, and answers the same."""
     task, model = small(name)
-    probe = look(model, task, spell(task, "abcdef"), 0, 5).probe
+    probe = look(model, task, task.spell("abcdef"), 0, 5).probe
     batch = probe.batch
     with torch.no_grad():
         logits = model.eval()(batch.source, batch.source_lengths, batch.decoder_input, {})
@@ -121,7 +121,7 @@ def test_watching_what_was_written_predicts_what_was_written(name: str) -> None:
 
 def test_a_model_without_attention_has_no_maps() -> None:
     task, model = small("rnn")
-    assert look(model, task, spell(task, "abc"), 0, 5).maps == {}
+    assert look(model, task, task.spell("abc"), 0, 5).maps == {}
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_a_model_without_attention_has_no_maps() -> None:
 )
 def test_a_text_of_other_symbols_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=f"source must be made of the task's symbols, abc.*, {what}"):
-        spell(REVERSE, text)
+        REVERSE.spell(text)

@@ -14,16 +14,16 @@ from PIL import Image
 from rich.console import Console
 
 from lookback import interventions, questions
-from lookback.data import held_out
 from lookback.evaluate import EvaluateSettings
 from lookback.figures import MapPicture, Panel
 from lookback.interventions import MEANING, Intervention
 from lookback.models.rnn import Rnn
 from lookback.models.transformer import Transformer
-from lookback.probes import PlaceMaps, spell
+from lookback.probes import PlaceMaps
 from lookback.questions import answer, asked_heads, show_contrast
 from lookback.subjects import Subject, follow
 from lookback.tasks.copy import Copy
+from lookback.tasks.synthetic import held_out
 from test_interventions import Looker
 from test_recurrent import recurrent
 from test_subjects import flat, pointing, scripted
@@ -112,7 +112,7 @@ def test_a_model_that_is_known_answers_as_it_must(tmp_path: Path) -> None:
     """It copies strings that start with an even id, by head 0 alone; forced, it copies all; without it, none."""
     one = Subject(tmp_path / "run", "looker seed 5", COPY, Looker(), 7, SETTINGS, 3, {})
     shares = {}
-    for length in SETTINGS.lengths:
+    for length in SETTINGS.lengths or ():
         sources = held_out(COPY, length, 23, "validation")
         shares[length] = sum(int(source[0]) % 2 == 0 for source in sources) / 23
     assert 0 < shares[3] < 1
@@ -150,7 +150,7 @@ def given(monkeypatch: pytest.MonkeyPatch, before: Sequence[float], after: Seque
     """Exact match at lengths 6 and 3 as given."""
 
     def exact_match(*arguments: Any) -> dict[int, float]:
-        return dict(zip(SETTINGS.lengths, before if arguments[-1] is None else after, strict=True))
+        return dict(zip(SETTINGS.lengths or (), before if arguments[-1] is None else after, strict=True))
 
     monkeypatch.setattr(interventions, "exact_match_by_length", exact_match)
 
@@ -210,7 +210,7 @@ def test_two_processes_that_ask_at_once_each_keep_their_answer(
         if not found:
             found.append(tmp_path)
             found[0] = answer(console()[0], scripted(tmp_path), asked("zero"), SETTINGS, tmp_path)
-        return dict.fromkeys(SETTINGS.lengths, 0.5)
+        return dict.fromkeys(SETTINGS.lengths or (), 0.5)
 
     monkeypatch.setattr(interventions, "exact_match_by_length", exact_match)
     found += [answer(console()[0], scripted(tmp_path), asked("force")[:1], SETTINGS, tmp_path) for _ in range(2)]
@@ -247,7 +247,7 @@ OTHER: PlaceMaps = {
 
 def compared(one: Subject, folder: Path) -> tuple[int, str]:
     """What comes of comparing `abc` and `xyz`: the number of pictures, and the words."""
-    first, second = (follow(one, spell(one.task, text))[0] for text in ("abc", "xyz"))
+    first, second = (follow(one, one.task.spell(text))[0] for text in ("abc", "xyz"))
     out, stream = console()
     return show_contrast(out, first, second, one.model, folder), stream.getvalue()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import claim_report, comparison, config, examine, launcher
+from lookback import claim_report, comparison, config, examine, launcher, nodes
 from lookback.claim_report import Examined
 from lookback.claims.base import Claim
 
@@ -268,7 +268,7 @@ def kept_claims() -> list[Examined]:
     found = []
     for name in launcher.compose("claims")["claims"]:
         kept = json.loads((CLAIMS / name / "claim.json").read_text(encoding="utf-8"))
-        claim = config.build_node(name, launcher.compose(f"claim/{name}")["claim"], Claim)
+        claim = nodes.build_node(name, launcher.compose(f"claim/{name}")["claim"], Claim)
         assert isinstance(claim, Claim)
         found.append(Examined(name, claim, kept["numbers"], kept["seconds"], machine=kept["machine"]))
         assert found[-1].verdict == kept["verdict"]

@@ -18,7 +18,7 @@ from lookback.attention import AttentionLayer, Maps
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Memory, Seq2Seq, State
-from lookback.probes import Look, PlaceMaps, look, spell
+from lookback.probes import Look, PlaceMaps, look
 from lookback.run_folder import checkpoint_path
 from lookback.subjects import (
     Subject,
@@ -31,10 +31,11 @@ from lookback.subjects import (
     subjects,
     thinned,
 )
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
 from lookback.tasks.copy import Copy
 from lookback.tasks.copy_or_reverse import CopyOrReverse
 from lookback.tasks.reverse import Reverse
+from lookback.tasks.synthetic import Synthetic
 from lookback.tokens import BOS, EOS
 
 REVERSE = Reverse(alphabet_size=26)
@@ -99,7 +100,7 @@ class Scripted(Seq2Seq):
         scripts: source -> what is written for it, and the maps of both.
     """
 
-    def __init__(self, task: Task, scripts: Mapping[str, tuple[str, PlaceMaps]]) -> None:
+    def __init__(self, task: Synthetic, scripts: Mapping[str, tuple[str, PlaceMaps]]) -> None:
         super().__init__()
         self.unused = nn.Parameter(torch.zeros(1))
         self.task, self.scripts = task, scripts
@@ -152,7 +153,10 @@ MAPS: PlaceMaps = {
 
 
 def scripted(
-    folder: Path, scripts: Mapping[str, tuple[str, PlaceMaps]] | None = None, task: Task = REVERSE, step: int = 7
+    folder: Path,
+    scripts: Mapping[str, tuple[str, PlaceMaps]] | None = None,
+    task: Synthetic = REVERSE,
+    step: int = 7,
 ) -> Subject:
     """A run whose model knows these strings alone; without any, `abc` with MAPS."""
     model = Scripted(task, scripts or {"abc": ("cba", MAPS)})
@@ -161,7 +165,7 @@ def scripted(
 
 def looks_with(*maps: tuple[int, PlaceMaps]) -> list[Look]:
     """Looks at `abc` at several steps."""
-    source = spell(REVERSE, "abc")
+    source = REVERSE.spell("abc")
     return [look(Scripted(REVERSE, {"abc": ("cba", shown)}), REVERSE, source, step, 2) for step, shown in maps]
 
 
@@ -185,14 +189,14 @@ def test_a_run_that_has_no_best_yet_is_read_with_its_last_weights(tmp_path: Path
     write_weights(tmp_path, "last", step=4)
     found = subject(tmp_path)
     assert found.step == 4
-    assert [one.step for one in follow(found, spell(found.task, "abc"))] == [4]
+    assert [one.step for one in follow(found, found.task.spell("abc"))] == [4]
 
 
 def test_a_finished_run_is_read_back_at_every_step_that_it_kept(tiny_run: Path) -> None:
     found = subject(tiny_run)
     assert found.name == "transformer seed 0"
     assert found.evaluate.lengths == [1, 4, 8, 10]
-    assert [one.step for one in follow(found, spell(found.task, "abc"))] == sorted({0, found.step, 24})
+    assert [one.step for one in follow(found, found.task.spell("abc"))] == sorted({0, found.step, 24})
 
 
 def test_an_older_run_had_no_split_and_kept_no_weights_of_steps(tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_an_older_run_had_no_split_and_kept_no_weights_of_steps(tmp_path: Path) 
     change_config(tmp_path, "best", evaluate={key: EVALUATE[key] for key in ("lengths", "strings", "extra_tokens")})
     found = subject(tmp_path)
     assert found.evaluate == EvaluateSettings(**EVALUATE)
-    assert [one.step for one in follow(found, spell(found.task, "abc"))] == [7]
+    assert [one.step for one in follow(found, found.task.spell("abc"))] == [7]
 
 
 def test_reading_and_following_a_run_draw_no_random_number(tmp_path: Path) -> None:
@@ -208,7 +212,7 @@ def test_reading_and_following_a_run_draw_no_random_number(tmp_path: Path) -> No
         write_weights(tmp_path, which, step=5)
     state = torch.get_rng_state()
     found = subject(tmp_path)
-    follow(found, spell(found.task, "abc"))
+    follow(found, found.task.spell("abc"))
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -219,7 +223,7 @@ def test_a_step_whose_weights_cannot_be_read_is_left_out_and_told(tiny_run: Path
     path.write_bytes(path.read_bytes()[:1000])
     one = subject(folder)
     told: list[str] = []
-    looks = follow(one, spell(one.task, "abc"), told.append)
+    looks = follow(one, one.task.spell("abc"), told.append)
     assert 0 not in [found.step for found in looks]
     assert one.step in [found.step for found in looks]
     assert len(told) == 1
@@ -257,7 +261,7 @@ def test_a_step_that_is_thinned_out_while_one_looks_is_left_out_and_told(
 
     monkeypatch.setattr(checkpoint, "load", load_late)
     told: list[str] = []
-    assert [found.step for found in follow(one, spell(one.task, "abc"), told.append)] == [0, 7]
+    assert [found.step for found in follow(one, one.task.spell("abc"), told.append)] == [0, 7]
     assert told == [f"step 4 is left out: {checkpoint_path(tmp_path, 4)}: no such checkpoint"]
 
 
@@ -281,7 +285,7 @@ def test_a_step_of_another_run_is_left_out_and_told(tmp_path: Path, changes: dic
     checkpoint.save(path, content | (changes if "config" in changes else {"config": content["config"] | changes}))
     one = subject(tmp_path)
     told: list[str] = []
-    assert [found.step for found in follow(one, spell(one.task, "abc"), told.append)] == [0, 7]
+    assert [found.step for found in follow(one, one.task.spell("abc"), told.append)] == [0, 7]
     assert told == [f"step 4 is left out: {path}: is of another run ({why})"]
 
 
@@ -299,7 +303,7 @@ def test_where_no_run_is_a_line_says_so(tmp_path: Path) -> None:
     [
         ({"evaluate": {**EVALUATE, "colour": 1}}, "evaluate.colour = 1: no such key"),
         ({"evaluate": {**EVALUATE, "lengths": "abc"}}, "evaluate.lengths = abc: must be a list"),
-        ({"evaluate": {**EVALUATE, "strings": None}}, "evaluate.strings: must be a whole number"),
+        ({"evaluate": {**EVALUATE, "strings": "ten"}}, "evaluate.strings = ten: must be a whole number"),
         ({"evaluate": None}, "evaluate: must be "),
         ({"data": {}}, "KeyError: 'max_length'"),
         ({"data": {"max_length": "eight"}}, "max_length = eight: must be a whole number"),
@@ -399,7 +403,7 @@ def test_a_run_is_followed_through_all_kept_weights_in_order(tmp_path: Path) -> 
         write_weights(tmp_path, step, step=step)
     write_weights(tmp_path, "best", step=7)
     found = subject(tmp_path)
-    source = spell(found.task, "hello")
+    source = found.task.spell("hello")
     looks = follow(found, source)
     assert [one.step for one in looks] == [0, 7, 30, 100]  # 7 is both the best and among the kept
     for one in looks:
@@ -417,7 +421,7 @@ def test_the_best_weights_are_shown_though_they_lie_between_those_kept(tmp_path:
         write_weights(tmp_path, step, step=step)
     write_weights(tmp_path, "best", step=20)
     found = subject(tmp_path)
-    looks = follow(found, spell(found.task, "ab"))
+    looks = follow(found, found.task.spell("ab"))
     assert [one.step for one in looks] == [0, 20, 30]
     assert found.shown(looks).step == 20
 
@@ -446,7 +450,7 @@ def test_looks_without_maps_need_no_thinning(tmp_path: Path) -> None:
 
 def test_outputs_are_cut_off_where_evaluation_cuts_them_off(tmp_path: Path) -> None:
     one = scripted(tmp_path, {"abc": ("z" * 20, {})})
-    [found] = follow(one, spell(REVERSE, "abc"))
+    [found] = follow(one, REVERSE.spell("abc"))
     assert len(found.example.wrote) == 3 + 1 + EVALUATE["extra_tokens"]
     assert not found.example.ended
 
@@ -509,12 +513,12 @@ def test_rows_are_scored_by_what_was_written_not_by_what_was_wanted(tmp_path: Pa
     """One symbol and EOS: only the first right cell counts, and the row of EOS stands where b should be."""
     maps = {"cross/layer0": pointing(3, 4, width=5)[None]}
     one = scripted(tmp_path, {"abc": ("c", maps)})
-    [(head, _)] = heads(one, follow(one, spell(REVERSE, "abc")))
+    [(head, _)] = heads(one, follow(one, REVERSE.spell("abc")))
     assert (head.score.weight, head.score.largest) == (0.5, 0.5)
 
 
 def test_a_task_without_an_answer_has_entropies_alone(tmp_path: Path) -> None:
-    class Constant(Task):
+    class Constant(Synthetic):
         """abc -> a"""
 
         def target(self, source: Ids) -> Ids:
@@ -523,7 +527,7 @@ def test_a_task_without_an_answer_has_entropies_alone(tmp_path: Path) -> None:
     task = Constant(alphabet_size=4)
     maps = {"cross/layer0": np.stack([flat(2, 5), pointing(1, 4, width=5)])}
     one = scripted(tmp_path, {"abc": ("a", maps)}, task)
-    looks = follow(one, spell(task, "abc"))
+    looks = follow(one, task.spell("abc"))
     rows = heads(one, looks)
     assert [(head.score.weight, head.score.largest, since) for head, since in rows] == [(None, None, None)] * 2
     found = finding(one, looks)

@@ -32,7 +32,7 @@ def score(length: int, **changes: float | bool | list[Example] | None) -> Length
         "cut_off": 0.0,
         "tokens_per_second": 9.0,
     }
-    return LengthScore(length=length, strings=200, example=RIGHT, **{**values, **changes})  # type: ignore[arg-type]
+    return LengthScore(length=length, strings=200, tokens=900, example=RIGHT, **{**values, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

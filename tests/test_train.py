@@ -16,6 +16,8 @@ from lookback.train import NonFiniteLossError, Trainer, TrainSettings, choose_de
 
 SETTINGS = TrainSettings(
     steps=110,
+    epochs=None,
+    patience=None,
     learning_rate=0.5,
     warmup_steps=10,
     weight_decay=0.0,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.nn.functional as F
 
-from lookback.data import Batch, collate, has_room, held_out
+from lookback.data import Batch, batch_of
 from lookback.decode import evaluating, greedy
 from lookback.evaluate import EvaluateSettings, Example, example
 from lookback.metrics import score
 from lookback.models.base import Seq2Seq
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids, Pair, Task
 from lookback.tokens import EOS, PAD
 
 CHUNK_TOKENS = 16_384  # source tokens in a batch, marks and pads included
@@ -29,6 +29,7 @@ class LengthScore:
     Attributes:
         length: of the sources, marks not counted.
         strings: how many were decoded.
+        tokens: real tokens of what was wanted of them.
         held_out: False where the length is too short to hold strings out of training.
         exact_match: share of strings right up to and including EOS, free-running.
         token_accuracy: share of real tokens right at their place, free-running.
@@ -42,6 +43,7 @@ class LengthScore:
 
     length: int
     strings: int
+    tokens: int
     held_out: bool
     exact_match: float
     token_accuracy: float | None
@@ -80,20 +82,21 @@ def evaluate(
         settings: which strings, of which lengths, how many.
         stop: asked before each batch; once it says so, lengths that are not done are left out.
     """
-    strings = {length: strings_of(task, settings, length) for length in sorted(set(settings.lengths))}
-    listed = [(length, source) for length, sources in strings.items() for source in sources]
+    strings = task.test_pairs(settings.lengths, settings.count, settings.split)
+    listed = [(length, pair) for length, pairs in strings.items() for pair in pairs]
     rows: dict[int, list[_Row]] = {length: [] for length in strings}
     least = LEAST_ROWS if settings.exact_only else 1
-    for part in batches([source for _, source in listed], least):
+    for part in batches([source for _, (source, _) in listed], least):
         if stop():
             break
-        lengths, sources = zip(*listed[part], strict=True)
+        lengths, pairs = zip(*listed[part], strict=True)
         firsts = [at for at, length in enumerate(lengths) if not rows[length] and length not in lengths[:at]]
-        found = _rows(model, task, settings, collate(task, sources), firsts)
+        found = _rows(model, task, settings, batch_of(pairs), firsts)
         for length, row in zip(lengths, found, strict=True):
             rows[length].append(row)
-    done = [length for length in settings.lengths if len(rows[length]) == len(strings[length])]
-    return [_length_score(length, has_room(task, length), rows[length], settings.exact_only) for length in done]
+    asked = list(strings) if settings.lengths is None else [at for at in settings.lengths if at in strings]
+    done = [length for length in asked if len(rows[length]) == len(strings[length])]
+    return [_length_score(length, task.holds_out(length), rows[length], settings.exact_only) for length in done]
 
 
 def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, length: int) -> LengthScore:
@@ -101,9 +104,9 @@ def evaluate_length(model: Seq2Seq, task: Task, settings: EvaluateSettings, leng
     return evaluate(model, task, replace(settings, lengths=[length]))[0]
 
 
-def strings_of(task: Task, settings: EvaluateSettings, length: int) -> list[Ids]:
-    """The held-out strings of a length."""
-    return held_out(task, length, settings.count(length), settings.split)
+def pairs_of(task: Task, settings: EvaluateSettings, length: int) -> list[Pair]:
+    """The held-out pairs of a length."""
+    return task.test_pairs([length], settings.count, settings.split)[length]
 
 
 def batches(sources: Sequence[Ids], least: int = 1) -> list[slice]:
@@ -187,6 +190,7 @@ def _length_score(length: int, room: bool, rows: Sequence[_Row], exact_only: boo
     return LengthScore(
         length=length,
         strings=len(rows),
+        tokens=tokens,
         held_out=room,
         exact_match=sum(row.right for row in rows) / len(rows),
         token_accuracy=None if exact_only else sum(row.hits for row in rows) / tokens,
@@ -212,6 +216,18 @@ def entries(scores: Sequence[LengthScore]) -> dict[str, dict[str, float]]:
     """What summary.json says by length: entry -> length -> value, where it was measured."""
     values = {entry: {str(row.length): getattr(row, name) for row in scores} for entry, name in ENTRIES.items()}
     return {entry: {length: v for length, v in row.items() if v is not None} for entry, row in values.items()}
+
+
+def overall(scores: Sequence[LengthScore]) -> dict[str, float]:
+    """What summary.json says of all strings together, each counting alike, and of all tokens, where measured."""
+    strings = sum(row.strings for row in scores)
+    tokens = sum(row.tokens for row in scores)
+    found = {"strings": strings, "exact_match": sum(row.exact_match * row.strings for row in scores) / strings}
+    for entry, name in (("token_accuracy", "token_accuracy"), ("teacher_forced_token_accuracy", "teacher_forced")):
+        shares = [(getattr(row, name), row.tokens) for row in scores]
+        if all(share is not None for share, _ in shares):
+            found[entry] = sum(share * count for share, count in shares) / tokens
+    return found
 
 
 def beyond(scores: Sequence[LengthScore], longest: int) -> dict[str, float] | None:

@@ -1,18 +1,14 @@
 """From yaml to objects: what a configuration may say, every problem with it at once, and how it is built.
 
-Closed nodes (data, train, evaluate, board) are dataclasses. Open nodes (task, model, positions) name a class in
-`_target_`, and the constructor's keyword-only parameters are what the node must say: no more, no less.
+Closed nodes (data, train, evaluate, board) are dataclasses. Open nodes (task, model, positions) are of `nodes.py`.
 """
 
-import collections.abc
 import functools
 import hashlib
-import importlib
-import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +18,10 @@ from omegaconf import OmegaConf
 from lookback import schema
 from lookback.board import BoardSettings
 from lookback.checkpoint import write_whole
-from lookback.data import DataSettings, places
+from lookback.data import DataSettings
 from lookback.evaluate import EvaluateSettings
 from lookback.models.base import Seq2Seq
+from lookback.nodes import check_node, factory, located
 from lookback.rules import Seed
 from lookback.schema import ConfigError, Problem, unknown
 from lookback.tasks.base import Task
@@ -39,6 +36,7 @@ CLOSED: dict[str, Any] = {
 OPEN: dict[str, type] = {"task": Task, "model": Seq2Seq}
 
 EARLIER: dict[str, dict[str, Any]] = {
+    "train": {"epochs": None, "patience": None},
     "evaluate": {"split": "test", "symbols": None, "exact_only": False},
     "board": {"alignment_every": 0, "snapshots_every": 0},
 }
@@ -127,38 +125,36 @@ def build(raw: Mapping[str, Any]) -> Config:
     if problems:
         raise ConfigError(problems)
     closed = {name: kind(**schema.coerced(schema.keywords(kind), raw[name])) for name, kind in CLOSED.items()}
-    return Config(dict(raw), raw["seed"], _factory(raw["task"]), _factory(raw["model"]), **closed)
+    train, data = closed["train"], closed["data"]
+    if train.epochs is not None:
+        batches = factory(raw["task"])().batches_an_epoch(data.batch_size, data.trained)
+        closed["train"] = replace(train, steps=train.epochs * batches)
+    return Config(dict(raw), raw["seed"], factory(raw["task"]), factory(raw["model"]), **closed)
 
 
-def build_parts(raw: Mapping[str, Any]) -> tuple[Task, Callable[[], Seq2Seq]]:
+def build_parts(raw: Mapping[str, Any], state: dict[str, Any] | None = None) -> tuple[Task, Callable[[], Seq2Seq]]:
     """The task, and what makes its model, of a stored configuration; its other nodes are not looked at.
+
+    Args:
+        raw: the configuration.
+        state: what a checkpoint kept of the task.
 
     Raises:
         ConfigError: naming every problem with these two nodes.
     """
     raw = upgraded(raw)
-    problems = [problem for name, base in OPEN.items() for problem in _check_node(name, raw.get(name), base)]
+    problems = [problem for name, base in OPEN.items() for problem in check_node(name, raw.get(name), base)]
     if problems:
         raise ConfigError(problems)
-    task: Task = _factory(raw["task"])()
-    return task, functools.partial(_factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
+    task: Task = factory(raw["task"])()
+    if state:
+        task.restore(state)
+    return task, functools.partial(factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def build_node(name: str, node: object, base: type) -> object:
-    """What one open node says, made from its constructor's keyword-only parameters alone.
-
-    Args:
-        name: of the node, for problems.
-        node: with a `_target_`, a subclass of `base`.
-        base: the door that it must have.
-
-    Raises:
-        ConfigError: naming every problem.
-    """
-    problems = _check_node(name, node, base)
-    if problems:
-        raise ConfigError(problems)
-    return _factory(typing.cast(Mapping[str, Any], node))()
+def with_paths(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The same configuration with the paths of open nodes absolute."""
+    return {key: located(node) if key in OPEN else node for key, node in raw.items()}
 
 
 def check(raw: Mapping[str, Any]) -> list[Problem]:
@@ -176,47 +172,9 @@ def check(raw: Mapping[str, Any]) -> list[Problem]:
             problems += schema.problems(name, schema.keywords(kind), raw[name])
     for name, base in OPEN.items():
         if name in raw:
-            problems += _check_node(name, raw[name], base)
+            problems += check_node(name, raw[name], base)
     broken = {problem.key.partition(".")[0] for problem in problems}
     return problems + _check_together(raw, {name for name in known if name not in broken})
-
-
-def _target(node: Mapping[str, Any]) -> Any:  # noqa: ANN401 (whatever a yaml may name)
-    """The class that a node names."""
-    module, _, name = str(node["_target_"]).rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
-def _check_node(name: str, node: object, base: type) -> list[Problem]:
-    """Check an open node, and the open nodes inside it, against the constructors they name."""
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        return [Problem(name, "must be a group of settings with a _target_", node)]
-    problem = Problem(f"{name}._target_", f"must name a {base.__name__} inside lookback", node["_target_"])
-    if not str(node["_target_"]).startswith("lookback."):
-        return [problem]
-    try:
-        target = _target(node)
-    except (ImportError, AttributeError, ValueError):
-        return [problem]
-    if not inspect.isclass(target) or not issubclass(target, base) or inspect.isabstract(target):
-        return [problem]
-    keywords = schema.keywords(target)
-    inner = {key: kind for key, kind in keywords.items() if typing.get_origin(kind) is collections.abc.Callable}
-    values = {key: value for key, value in node.items() if key != "_target_" and key not in inner}
-    problems = schema.problems(name, {key: kind for key, kind in keywords.items() if key not in inner}, values)
-    for key, kind in inner.items():
-        made = typing.get_args(kind)[-1]
-        problems += _check_node(f"{name}.{key}", node.get(key), made)
-    return problems
-
-
-def _factory(node: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function that makes what the node says from what is known only at run time."""
-    target = _target(node)
-    nested = {key: _factory(value) for key, value in node.items() if isinstance(value, Mapping)}
-    plain = {key: value for key, value in node.items() if key != "_target_" and key not in nested}
-    keywords = {key: kind for key, kind in schema.keywords(target).items() if key in plain}
-    return functools.partial(target, **schema.coerced(keywords, plain), **nested)
 
 
 def _check_together(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
@@ -240,16 +198,19 @@ def _check_together(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
 
 def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
     """Task and model together, and the lengths that are asked of them."""
-    task: Task | None = None
+    what = "task"
     try:
-        task = _factory(raw["task"])()
+        task: Task = factory(raw["task"])()
+        symbols = len(task.source_vocabulary), len(task.target_vocabulary)
+        what = "model"
         with torch.device("meta"):
-            model: Seq2Seq = _factory(raw["model"])(len(task.source_vocabulary), len(task.target_vocabulary))
+            model: Seq2Seq = factory(raw["model"])(*symbols)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # all but the first: sizes past torch's
-        return [Problem("model" if task else "task", str(error).splitlines()[0])]
-    problems = []
-    for node, name in (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths")):
-        if node not in sound or model.max_length is None:
+        return [Problem(what, str(error).splitlines()[0])]
+    problems = _check_list(raw, sound, task, model)
+    asked = (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths"))
+    for node, name in () if task.listed else asked:
+        if node not in sound or model.max_length is None or raw[node][name] is None:
             continue
         value = raw[node][name]
         longest = max(value) if isinstance(value, list) else value
@@ -257,7 +218,41 @@ def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
         if longest + 2 > model.max_length:
             rule = f"must not be above {model.max_length - 2}: {have}, and BOS and EOS take two places"
             problems.append(Problem(f"{node}.{name}", rule, longest))
-        elif (needed := max(places(task, longest))) > model.max_length:
+        elif (needed := max(task.places(longest))) > model.max_length:
             rule = f"{have}, and strings of this length need {needed} in this task"
             problems.append(Problem(f"{node}.{name}", rule, longest))
+    return problems
+
+
+def _check_list(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq2Seq) -> list[Problem]:
+    """What only a list of pairs may leave open, and what it asks of the model."""
+    if task.listed:
+        return _check_pairs(raw, sound, task, model)
+    problems = [
+        Problem(f"evaluate.{key}", "must be given for a task whose strings are drawn: they have no end", "null")
+        for key in ("lengths", "strings")
+        if "evaluate" in sound and raw["evaluate"][key] is None
+    ]
+    if "train" in sound and raw["train"]["epochs"] is not None:
+        problems.append(Problem("train.epochs", "must be null where strings are drawn", raw["train"]["epochs"]))
+    return problems
+
+
+def _check_pairs(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq2Seq) -> list[Problem]:
+    """What a list of pairs must have, and what it asks of the model."""
+    if not {"data", "evaluate"} <= sound:
+        return []
+    data, evaluate = DataSettings(**raw["data"]), raw["evaluate"]
+    needed, most = max(task.places(data.max_length)), model.max_length
+    if most is not None and needed > most:
+        return [Problem("task", f"model.positions.max_length is {most}, and the longest pair needs {needed}")]
+    problems = []
+    try:
+        task.batches_an_epoch(data.batch_size, data.trained)
+    except ValueError as error:
+        problems.append(Problem("data.max_length", str(error), data.max_length))
+    try:
+        task.test_pairs(evaluate["lengths"], lambda length: 1, evaluate["split"])
+    except ValueError as error:
+        problems.append(Problem("evaluate.lengths", str(error)))
     return problems

@@ -18,6 +18,11 @@ class SteadyConsole(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def printable(text: str) -> str:
+    """A text that cannot move the cursor or change colours, whatever it holds."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
 def shades(console: Console) -> str:
     """The lesson's five shades from light to dark, or plain characters where those cannot be printed."""
     try:

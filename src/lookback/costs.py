@@ -60,7 +60,7 @@ def watching(work: Work) -> list[Row]:
             (loaded.board.images_every, lambda: observer.draw(trainer.step, model, board)),
             (
                 loaded.board.snapshots_every,
-                lambda: keep_weights(Path(name), trainer.step, loaded.raw, model),
+                lambda: keep_weights(Path(name), trainer.step, {"config": loaded.raw, "model": model.state_dict()}),
             ),
         ]
         for _ in range(work.rounds + 1):

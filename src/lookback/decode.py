@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lookback.models.base import Seq2Seq
-from lookback.tokens import BOS, EOS, PAD
+from lookback.tokens import BOS, EOS, PAD, UNK
+
+UNWRITABLE = (PAD, BOS, UNK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+def never_unwritable(logits: Tensor) -> Tensor:
+    """Logits in which PAD, BOS and UNK, which are no part of an output, can never be chosen; changed in place.
+
+    Args:
+        logits: (..., symbols).
+    """
+    logits[..., UNWRITABLE] = -torch.inf
+    return logits
 
 
 def greedy(
@@ -74,7 +86,7 @@ def greedy(
         while steps < cap and (left := len(rows) - int(over.sum())):
             if 2 * left <= len(rows) and not keep_all:
                 state, token, rows, over = state.keep(~over), token[~over], rows[~over], over[~over]
-            token = model.step(token, state).argmax(dim=-1).masked_fill(over, PAD)
+            token = never_unwritable(model.step(token, state)).argmax(dim=-1).masked_fill(over, PAD)
             tokens[rows, steps] = token
             over = over | (token == EOS)
             if wanted is not None:

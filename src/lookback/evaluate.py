@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from lookback.data import Batch, collate, held_out
+from lookback.data import Batch, batch_of
 from lookback.decode import evaluating, greedy
 from lookback.metrics import score, sequence_loss
 from lookback.models.base import Seq2Seq
@@ -21,8 +21,8 @@ class EvaluateSettings:
     """What is evaluated when training ends.
 
     Attributes:
-        lengths: source lengths, in and beyond the trained range.
-        strings: held-out strings of each length.
+        lengths: source lengths, in and beyond the trained range; None = all that a list of pairs has.
+        strings: held-out strings of each length; None = all that a list of pairs has.
         symbols: if given, strings of a length are at most so many symbols together, but never fewer than
             LEAST_STRINGS for that.
         extra_tokens: decoding is cut off this many tokens after the right length.
@@ -30,25 +30,25 @@ class EvaluateSettings:
         split: `test`; `validation` while tuning, so that test strings are looked at once.
     """
 
-    lengths: Lengths
-    strings: PositiveInt
+    lengths: Lengths | None
+    strings: PositiveInt | None
     symbols: PositiveInt | None
     extra_tokens: NonNegativeInt
     exact_only: bool
     split: Literal["validation", "test"]
 
-    def count(self, length: int) -> int:
-        """How many strings of this length are asked for."""
-        return (
-            self.strings if self.symbols is None else min(self.strings, max(LEAST_STRINGS, self.symbols // length))
-        )
+    def count(self, length: int) -> int | None:
+        """How many strings of this length are asked for; None = all that there are."""
+        most = None if self.symbols is None else max(LEAST_STRINGS, self.symbols // length)
+        return min((number for number in (self.strings, most) if number is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Example:
     """One decoded string: symbols read, to be written, and written.
 
-    `ended` = it wrote EOS; `left` = decoding was left at its last symbol, which is its first wrong one.
+    `ended` = it wrote EOS; `left` = decoding was left at its last symbol, which is its first wrong one; `known` =
+    an answer is known to compare it with.
     """
 
     source: list[str]
@@ -56,16 +56,17 @@ class Example:
     wrote: list[str]
     ended: bool
     left: bool = False
+    known: bool = True
 
     @property
     def right(self) -> bool:
         """Whether exactly what was wanted was written, the end included."""
-        return self.ended and self.wrote == self.wanted
+        return self.known and self.ended and self.wrote == self.wanted
 
     def marked(self) -> list[tuple[str, bool]]:
         """Each written symbol, and whether it is wrong at its place."""
         return [
-            (symbol, place >= len(self.wanted) or symbol != self.wanted[place])
+            (symbol, self.known and (place >= len(self.wanted) or symbol != self.wanted[place]))
             for place, symbol in enumerate(self.wrote)
         ]
 
@@ -73,6 +74,8 @@ class Example:
         """What is wrong, in a few words."""
         if self.left:
             return f"left at its first wrong symbol, number {len(self.wrote)}"
+        if not self.known:
+            return "no answer is known" if self.ended else "no answer is known; did not end by itself"
         wrong = sum(flag for _, flag in self.marked())
         late = len(self.wrote) - len(self.wanted)
         notes = [f"{wrong} wrong"] if wrong else []
@@ -112,8 +115,7 @@ class Validation:
 
 def validation_batch(task: Task, lengths: list[int]) -> Batch:
     """One validation string for each of these lengths, the same for every model and seed."""
-    rows = {length: held_out(task, length, lengths.count(length), "validation") for length in set(lengths)}
-    return collate(task, [source for length in sorted(rows) for source in rows[length]])
+    return batch_of(task.probe_pairs(lengths))
 
 
 def exact_match(model: Seq2Seq, batch: Batch, extra_tokens: int) -> tuple[float, torch.Tensor]:

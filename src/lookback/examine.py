@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from lookback import claim_report, command_line, config, schema
+from lookback import claim_report, command_line, config, nodes, schema
 from lookback.bench import Bench, RunError, StoppedError, make_plan
 from lookback.checkpoint import write_whole
 from lookback.claim_report import Examined
@@ -97,7 +97,7 @@ def plan(raw: Mapping[str, Any], typed: Typed) -> ClaimsPlan:
 
 def _planned(name: str, settings: ClaimsSettings, typed: Typed) -> Planned:
     node = compose(f"claim/{name}")["claim"]
-    claim = config.build_node(f"claim.{name}", node, Claim)
+    claim = nodes.build_node(f"claim.{name}", node, Claim)
     assert isinstance(claim, Claim)
     found: Plan | None = None
     if claim.experiment is not None:

@@ -32,7 +32,7 @@ def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
     """
     path = checkpoint_path(folder, which)
     content = checkpoint.load(path)
-    task, make_model = config.build_parts(content["config"])
+    task, make_model = config.build_parts(content["config"], content.get("task"))
     with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
         model = make_model()
     checkpoint.load_weights(model, content["model"], path)
@@ -99,7 +99,9 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         terminal.report_stop(this.console, this.trainer.step, folder)
         return 128 + stop.signal
     scores, finding = found
-    terminal.report(this.console, scores, loaded.data.trained, folder)
+    if this.trainer.step < loaded.train.steps:
+        this.console.print(f"stopped early: no validation was better than that of step {this.best_step}")
+    terminal.report(this.console, scores, loaded.data.trained, folder, this.task.listed)
     if finding.head is not None:
         probe = this.observer.probes[-1]
         this.console.print(f"\n{finding.says()}", soft_wrap=True, markup=False)

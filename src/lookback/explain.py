@@ -14,7 +14,7 @@ from lookback.console import SteadyConsole
 from lookback.explanation import Explained, numbers
 from lookback.interventions import head_name, layers, parse_head
 from lookback.lookups import lookups
-from lookback.probes import Look, look, spell
+from lookback.probes import Look, look
 from lookback.subjects import Subject
 from lookback.terminal import guarded, shown_path
 
@@ -106,7 +106,7 @@ def explained(one: Subject, text: str, wanted: str | None) -> Explained:
         parse_head(one.model, wanted)
     if len(text) > LONGEST:
         raise ValueError(f"source must have at most {LONGEST} symbols to be explained, but has {len(text)}")
-    source = spell(one.task, text)
+    source = one.task.spell(text)
     shown = look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)
     name, why = _chosen(one, shown) if wanted is None else (wanted, "it was asked for")
     place, head = parse_head(one.model, name)

@@ -19,7 +19,7 @@ from lookback.models.recurrent import LookBack
 from lookback.probes import Look, kind
 from lookback.run_folder import class_name
 from lookback.subjects import Subject
-from lookback.tokens import CONTROL_NAMES, EOS
+from lookback.tokens import CONTROL_NAMES, EOS, spelled
 
 MOST, HALF = 0.9, 0.5  # weights from which on a row is said to hand on almost only one value, or mostly one
 
@@ -106,7 +106,7 @@ def _about(it: Explained) -> list[str]:
     """The run, the head and what was written."""
     one, example = it.one, it.shown.example
     task = (inspect.getdoc(type(one.task)) or "").partition("\n")[0]
-    wrote, wanted = (code("".join(text)) if text else "nothing" for text in (example.wrote, example.wanted))
+    wrote, wanted = (code(spelled(text)) if text else "nothing" for text in (example.wrote, example.wanted))
     return [
         "These numbers are of a trained model, on one string.",
         "",

@@ -27,7 +27,7 @@ from rapidfuzz.distance import OSA, Levenshtein
 from lookback.by_length import LengthScore, few
 from lookback.checkpoint import write_whole
 from lookback.evaluate import Example
-from lookback.tokens import CONTROL_NAMES, EOS
+from lookback.tokens import CONTROL_NAMES, EOS, gap
 
 KINDS = ("stopped early", "ran on", "repeated", "skipped", "swapped", "wrong symbol")
 EXAMPLES = 5  # of each kind in failures.md
@@ -197,18 +197,18 @@ def leave(folder: Path, scores: Sequence[LengthScore]) -> str:
 
 def _record(failure: Failure) -> dict[str, object]:
     record = {**vars(failure), **vars(failure.example)}
-    del record["example"], record["left"]
+    del record["example"], record["left"], record["known"]
     return record
 
 
-def cell(symbols: Sequence[str], gap: str = "") -> str:
+def cell(symbols: Sequence[str], between: str = "") -> str:
     r"""Symbols as text in a cell of a Markdown table, whatever they are: nothing in it is read as markup.
 
     Args:
         symbols: a space is shown as ␣, and what cannot be printed as Python writes it, such as `\n`.
-        gap: between two symbols.
+        between: what stands between two symbols.
     """
-    return gap.join(_escaped(symbol) for symbol in symbols)
+    return between.join(_escaped(symbol) for symbol in symbols)
 
 
 def _escaped(symbol: str) -> str:
@@ -244,8 +244,7 @@ def _spread(group: Sequence[Failure], count: int) -> list[Failure]:
 def _example_line(failure: Failure) -> str:
     """A line of the table of examples. Long strings are cut around the first wrong place, sources in the middle."""
     example, place = failure.example, failure.first_wrong - 1
-    symbols = {*example.source, *example.wanted, *example.wrote} - set(CONTROL_NAMES)
-    gap = " " if any(len(symbol) > 1 for symbol in symbols) else ""
+    between = gap([*example.source, *example.wanted, *example.wrote])
     wanted, wrote = ([cell([symbol]) for symbol in side] for side in (example.wanted, example.wrote))
     if not example.ended:
         wrote.append(" (cut off)")
@@ -256,10 +255,10 @@ def _example_line(failure: Failure) -> str:
     if stop > LONGEST:
         start, stop = max(0, place - AROUND), place + AROUND + 1
     sides = [
-        ("..." if start else "") + gap.join(side[start:stop]) + ("..." if stop < len(side) else "")
+        ("..." if start else "") + between.join(side[start:stop]) + ("..." if stop < len(side) else "")
         for side in (wanted, wrote)
     ]
-    source = cell(example.source, gap)
+    source = cell(example.source, between)
     if len(example.source) > LONGEST:
-        source = f"{cell(example.source[:AROUND], gap)}...{cell(example.source[-AROUND:], gap)}"
+        source = f"{cell(example.source[:AROUND], between)}...{cell(example.source[-AROUND:], between)}"
     return _line([failure.kind, failure.length, failure.first_wrong, source, *sides])

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lookback.alignment import NOWHERE, right_cells
 from lookback.attention import AttentionLayer, Change
-from lookback.by_length import batches, strings_of
-from lookback.data import Batch, collate
+from lookback.by_length import batches, pairs_of
+from lookback.data import Batch, batch_of
 from lookback.decode import greedy
 from lookback.evaluate import EvaluateSettings
 from lookback.metrics import score
@@ -240,17 +240,17 @@ def exact_match_by_length(
     """
     for place, head in intervention.heads if intervention else ():
         parse_head(model, head_name(place, head))
-    return {length: _exact_match(model, task, settings, length, intervention) for length in settings.lengths}
+    return {length: _exact_match(model, task, settings, length, intervention) for length in settings.lengths or ()}
 
 
 def _exact_match(
     model: Seq2Seq, task: Task, settings: EvaluateSettings, length: int, intervention: Intervention | None
 ) -> float:
     device = next(model.parameters()).device
-    sources = strings_of(task, settings, length)
+    pairs = pairs_of(task, settings, length)
     found = []
-    for part in batches(sources):
-        batch = collate(task, sources[part])
+    for part in batches([source for source, _ in pairs]):
+        batch = batch_of(pairs[part])
         changes = intervention.changes(_known_cells(task, batch, intervention.kind)) if intervention else {}
         batch = batch.to(device)
         cap = batch.labels.shape[1] + settings.extra_tokens

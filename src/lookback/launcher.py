@@ -18,6 +18,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lookback import config
+
 HERE = Path(__file__).resolve().parent
 CONFIGS = next(path for path in (HERE / "configs", HERE.parents[1] / "configs") if path.is_dir())
 VERSION_BASE = "1.3"
@@ -104,7 +106,7 @@ def plain(node: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain dictionaries, lists, numbers and text."""
     found = cast(dict[str, Any], OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
     found.pop("resume", None)
-    return found
+    return config.with_paths(found)
 
 
 def quoted(text: object) -> str:

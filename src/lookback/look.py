@@ -15,7 +15,7 @@ from lookback.checkpoint import write_whole
 from lookback.console import SteadyConsole
 from lookback.figures import MapPicture
 from lookback.interventions import Intervention, layers, parse_head
-from lookback.probes import Look, Story, heads_panels, spell
+from lookback.probes import Look, Story, heads_panels
 from lookback.subjects import Subject
 from lookback.terminal import guarded, shown_path
 
@@ -122,7 +122,7 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     sources = []
     for one in found:
         with _refusing(one, found):
-            sources += [(one, spell(one.task, text), text) for text in texts]
+            sources += [(one, one.task.spell(text), text) for text in texts]
             one.model.check_length("source", len(texts[0]) + 2)
     for one in [] if typed.head is None else [one for one in found if layers(one.model)] or found[:1]:
         with _refusing(one, found):
@@ -245,8 +245,8 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
         Intervention(kind, heads) for kind, name in kinds for heads in questions.asked_heads(one.model, name, kind)
     ]
     settings = replace(one.evaluate, split="validation", strings=typed.strings or STRINGS)
-    if typed.lengths:
-        settings = replace(settings, lengths=typed.lengths)
+    listed = [] if settings.lengths else list(one.task.test_pairs(None, settings.count, "validation"))
+    settings = replace(settings, lengths=typed.lengths or settings.lengths or listed)
     path = questions.answer(console, one, asked, settings, typed.output or one.folder / "attention")
     console.print(f"all numbers   {shown_path(path)}", markup=False, soft_wrap=True)
 

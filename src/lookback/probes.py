@@ -1,7 +1,7 @@
 """Strings on which a model is watched: what it reads, what it writes, and the maps of both."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from lookback.alignment import NOWHERE, right_cells
 from lookback.attention import Maps
-from lookback.data import Batch, collate, held_out
+from lookback.data import Batch, batch_of
 from lookback.decode import evaluating, greedy
 from lookback.evaluate import Example, example
 from lookback.figures import Panel
 from lookback.models.base import Seq2Seq
 from lookback.tasks.base import Ids, Task
-from lookback.tokens import BOS, EOS
+from lookback.tokens import BOS, EOS, spelled
 
 AXES = {
     "encoder_self": ("symbol that looks", "symbol looked at"),
@@ -64,7 +64,7 @@ class Probe:
             "cross": (self.written, self.read),
         }[kind(place)]
         outlined = self.cells() if kind(place) == "cross" else []
-        title = "".join(self.read[1:-1]) if title is None else title
+        title = spelled(self.read[1:-1]) if title is None else title
         return Panel(title, rows, columns, *AXES[kind(place)], outlined)
 
     def cells(self) -> list[tuple[int, int]]:
@@ -80,8 +80,12 @@ def make_probe(task: Task, source: Ids, written: Ids | None = None, *, ended: bo
         source: (source,), ids without marks.
         written: (target,), ids without marks; the right answer if left out.
         ended: whether an EOS follows them.
+
+    Raises:
+        ValueError: if nothing is given and nobody knows the answer.
     """
-    batch = collate(task, [source])
+    answer = task.known_answer(source) if written is None else task.answer(source)
+    batch = batch_of([(source, source[:0] if answer is None else answer)])
     right = right_cells(task, batch)[0].numpy()
     if written is not None:
         target = np.array([BOS, *written, *([EOS] if ended else [])])
@@ -93,8 +97,9 @@ def make_probe(task: Task, source: Ids, written: Ids | None = None, *, ended: bo
 
 
 def validation_probe(task: Task, length: int) -> Probe:
-    """The first validation string of this length, with its right answer."""
-    return make_probe(task, held_out(task, length, 1, "validation")[0])
+    """A validation string of this length, with its right answer."""
+    [(source, target)] = task.probe_pairs([length])
+    return make_probe(task, source, target)
 
 
 def heads_panels(probe: Probe, place: str, heads: Iterable[int]) -> list[Panel]:
@@ -156,24 +161,11 @@ def look(model: Seq2Seq, task: Task, source: Ids, step: int, extra_tokens: int) 
         step: updates done, for the record.
         extra_tokens: as in `EvaluateSettings`.
     """
-    batch = collate(task, [source]).to(next(model.parameters()).device)
-    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
+    answer = task.answer(source)
+    batch = batch_of([(source, source[:0] if answer is None else answer)]).to(next(model.parameters()).device)
+    most = task.places(len(source))[1] if answer is None else batch.labels.shape[1]
+    decoded = greedy(model, batch.source, batch.source_lengths, most + extra_tokens)
     wrote, ended = decoded.tokens[0].cpu().numpy(), bool(decoded.ended[0])
     probe = make_probe(task, source, wrote[:-1] if ended else wrote, ended=ended)
-    return Look(step, example(task, batch, decoded.tokens, 0), probe, probe.watch(model))
-
-
-def spell(task: Task, text: str) -> Ids:
-    """The ids of a text, a symbol a character.
-
-    Raises:
-        ValueError: if it is empty, or has symbols that the task does not know.
-    """
-    known = task.source_vocabulary
-    strange = sorted(set(text) - set(known.symbols))
-    if strange or not text:
-        rule = f"must be made of the task's symbols, {''.join(known.symbols)}"
-        raise ValueError(
-            f"source {rule}, but is {text!r}" + (f" (unknown: {' '.join(map(repr, strange))})" if strange else "")
-        )
-    return np.array(known.encode(text))
+    text = replace(example(task, batch, decoded.tokens, 0), known=answer is not None)
+    return Look(step, text, probe, probe.watch(model))

@@ -24,6 +24,7 @@ from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look
 from lookback.subjects import Subject, heads
+from lookback.tokens import spelled
 
 AS_TRAINED = "as trained"
 FALL = 0.05  # a change of exact match that is shown in colour
@@ -69,7 +70,7 @@ def answer(
     what = f"{one.name}: exact match by length, up to {settings.strings} {settings.split} strings each"
     table = Table(box=SIMPLE, padding=(0, 1), show_edge=False)
     table.add_column("", overflow="fold")
-    for length in settings.lengths:
+    for length in settings.lengths or ():
         table.add_column(f"{length}", justify="right", no_wrap=True)
     before = interventions.exact_match_by_length(one.model, one.task, settings, None)
     table.add_row(AS_TRAINED, *(f"{value:.2f}" for value in before.values()))
@@ -209,4 +210,4 @@ def _picture(found: Contrast, place: str) -> Picture:
 
 
 def _text(look: Look) -> str:
-    return "".join(look.example.source)
+    return spelled(look.example.source)

@@ -47,6 +47,11 @@ class Result:
         return int(self.raw["data"]["max_length"])
 
     @property
+    def listed(self) -> bool:
+        """Whether it was tested on a list of pairs."""
+        return "overall" in self.summary
+
+    @property
     def judged(self) -> int | None:
         """The longest trained length that it was tested on; None if there is none."""
         lengths = [int(length) for length in self.summary.get("exact_match", {})]
@@ -107,7 +112,9 @@ class Result:
         return row
 
     def at_judged(self, measure: str) -> float | str:
-        """A measure by length, at the length `judged`; empty if there is none."""
+        """A measure by length, at the length `judged`, or of a whole list of pairs; empty if there is none."""
+        if self.listed and measure in self.summary["overall"]:
+            return float(self.summary["overall"][measure])
         found: float | str = self.summary.get(measure, {}).get(str(self.judged), "")
         return found
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from lookback import checkpoint
 
 MOST_SNAPSHOTS = 50
@@ -55,22 +53,22 @@ def forget_later(folder: Path, start: int, tell: Callable[[str], object] = print
 
 
 def keep_weights(
-    folder: Path, step: int, raw: Mapping[str, Any], model: nn.Module, tell: Callable[[str], object] = print
+    folder: Path, step: int, content: Mapping[str, Any], tell: Callable[[str], object] = print
 ) -> None:
     """Keep a step's weights, and nothing else of the training; of too many steps, evenly spread ones stay.
 
     Args:
         folder: of the run.
         step: updates done; no later step is there.
-        raw: the run's configuration, whose `board.snapshots_every` is the distance of two steps.
-        model: the weights.
+        content: the weights, and what reading them needs: `config`, whose `board.snapshots_every` is the distance
+            of two steps, `model` and `task`.
         tell: gets a line for each file that cannot be removed.
     """
-    checkpoint.save(checkpoint_path(folder, step), {"config": dict(raw), "model": model.state_dict()})
+    checkpoint.save(checkpoint_path(folder, step), dict(content))
     kept = _kept(folder)
     if len(kept) <= MOST_SNAPSHOTS:
         return
-    distance = max(1, raw["board"]["snapshots_every"])
+    distance = max(1, content["config"]["board"]["snapshots_every"])
     while step // distance + 2 > MOST_SNAPSHOTS:  # with the first step and this one
         distance *= 2
     last = -distance

@@ -17,6 +17,7 @@ WORDS = {  # pydantic's words, and ours
     "a valid number": "a number",
     "a valid dictionary or instance of Schema": "a group of settings",
     "a valid list": "a list",
+    "a valid string": "a text",
     "a valid boolean": "true or false",
     "List should have at least": "a list of at least",
     " after validation, not 0": "",

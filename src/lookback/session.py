@@ -12,16 +12,17 @@ import torch
 
 from lookback import checkpoint, failures, terminal
 from lookback.board import Board
-from lookback.by_length import LengthScore, beyond, entries, evaluate, few
-from lookback.config import Config, digest, upgraded
+from lookback.by_length import LengthScore, evaluate, few
+from lookback.config import Config, upgraded
 from lookback.console import SteadyConsole
-from lookback.data import Batch, fingerprint, places, train_batch
-from lookback.evaluate import Validation, exact_match, validate, validation_batch
-from lookback.machine import code_version, forget_peak_memory, machine, peak_memory_mib
+from lookback.data import Batch, batch_of, fingerprint, train_batch
+from lookback.evaluate import Validation, exact_match, validate
+from lookback.machine import code_version, forget_peak_memory
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
 from lookback.run_folder import checkpoint_path, class_name, forget_later, keep_weights
 from lookback.schema import ConfigError, Problem
+from lookback.summary import contents as summary_of
 from lookback.tasks.base import Task
 from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
 
@@ -66,11 +67,10 @@ class Run:
         self.changed = False
         if resume:
             self._load_last()
-        lengths = loaded.data.trained
-        self.validation = validation_batch(
-            self.task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)]
-        ).to(self.trainer.device)
-        self.longest = validation_batch(self.task, [lengths[-1]] * VALIDATION_STRINGS).to(self.trainer.device)
+        mixed, longest = self.task.validation_pairs(loaded.data.trained, VALIDATION_STRINGS)
+        self.validation = batch_of(mixed).to(self.trainer.device)
+        same = longest is mixed
+        self.longest = self.validation if same else batch_of(longest).to(self.trainer.device)
         start = self.trainer.step
         self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
         forget_later(folder, start, self._tell)
@@ -92,12 +92,21 @@ class Run:
                 (self.config.train.validate_every, self._validate),
                 (self.config.train.save_every, self._save_last),
             ]
-            fit(self.trainer, self._batch, actions, stop)
+            if not self.waited:
+                fit(self.trainer, self._batch, actions, lambda: stop() or self.waited)
             if self.trainer.step < steps:
                 self._save_last()
                 with self._watching():
                     head = self.observer.find(self.model, self.trainer.step).head
                     self.observer.leave(self.trainer.step, self.model, board, head)
+
+    @property
+    def waited(self) -> bool:
+        """Whether so many validations in a row were no better that training stops early."""
+        patience = self.config.train.patience
+        if patience is None or self.best is None:
+            return False
+        return self.trainer.step - self.best_step >= patience * self.config.train.validate_every
 
     def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
@@ -131,32 +140,14 @@ class Run:
         finding: Finding | None = None,
     ) -> None:
         """Write summary.json; README explains each entry."""
-        scores = scores or []
-        loaded = self.config
+        best = (self.best_step, self.best)
+        rows, found = scores or [], finding or Finding({}, None, None)
         summary = {
             "status": status,
             "reason": reason,
-            **{name: class_name(loaded.raw[name]) for name in ("task", "model")},
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-            "seed": loaded.seed,
-            "steps": self.trainer.step,
-            "best_step": self.best_step,
-            "tokens": self.trainer.tokens,
-            "sequential_steps": self.model.sequential_steps(*places(self.task, loaded.data.max_length)),
-            "state_numbers": self.model.state_numbers,
-            "train_seconds": self.trainer.seconds,
-            "tokens_per_second": self.trainer.tokens / max(self.trainer.seconds, 1e-9),
-            "peak_memory_mib": peak_memory_mib(),
-            "split": loaded.evaluate.split,
-            "beyond": beyond(scores, loaded.data.max_length),
-            **entries(scores),
-            "code_version": code_version(),
-            "config_digest": digest(loaded.raw),
+            **summary_of(self.config, self.task, self.trainer, best, rows, found),
             "data_digest": self._data_digest,
             "changed": self.changed,
-            **(finding or Finding({}, None, None)).summary(),
-            "machine": {**machine(), "device": self.trainer.device.type},
-            "validation": asdict(self.best) if self.best else {},
         }
         text = json.dumps(summary, indent=2) + "\n"
         checkpoint.write_whole(self.folder / "summary.json", text.encode())
@@ -175,7 +166,8 @@ class Run:
         if done == last:
             steps = f"all {last} steps are done"
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
-        return f"{names[0]}: {names[1]}, {count:,} parameters\n{steps}, {where}"
+        first = f"{names[0]}: {names[1]}, {count:,} parameters"
+        return "\n".join([first, *self.task.notes(), f"{steps}, {where}"])
 
     def _batch(self, step: int) -> Batch:
         return train_batch(self.task, self.config.data, self.config.seed, step)
@@ -203,7 +195,8 @@ class Run:
 
     def _keep_weights(self) -> None:
         with self._watching():
-            keep_weights(self.folder, self.trainer.step, self.config.raw, self.model, self._tell)
+            kept = {"config": self.config.raw, "model": self.model.state_dict(), "task": self.task.state()}
+            keep_weights(self.folder, self.trainer.step, kept, self._tell)
 
     def _tell(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)
@@ -222,7 +215,9 @@ class Run:
         result, examples = validate(self.model, self.task, self.validation, extra, SAMPLES)
         step = self.trainer.step
         better = result.better_than(self.best)
-        longest, _ = exact_match(self.model, self.longest, extra)
+        longest = result.exact_match
+        if self.longest is not self.validation:
+            longest, _ = exact_match(self.model, self.longest, extra)
         self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
         self.board.scalars(step, {"val/longest_exact_match": longest, "train/seconds": self.trainer.seconds})
         self.board.samples(step, examples)
@@ -243,6 +238,7 @@ class Run:
             "model": self.model.state_dict(),
             "trainer": self.trainer.state_dict(),
             "code_version": code_version(),
+            "task": self.task.state(),
             "changed": self.changed,
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
         }

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lookback import checkpoint, config, schema
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
-from lookback.data import held_out
 from lookback.evaluate import EvaluateSettings
 from lookback.figures import plain
 from lookback.models.base import Seq2Seq
@@ -23,6 +21,7 @@ from lookback.run_folder import checkpoint_path, class_name, snapshots
 from lookback.schema import ConfigError
 from lookback.session import other_run
 from lookback.tasks.base import Ids, Task
+from lookback.tokens import spelled
 
 DEFAULT_LENGTH = 10  # symbols of a string that nobody typed
 
@@ -95,7 +94,7 @@ def restored(content: Mapping[str, Any], path: Path) -> tuple[Task, Seq2Seq]:
     """
     with checkpoint.reading(path, "is not of a run"):
         raw, weights = content["config"], content["model"]
-        task, make_model = config.build_parts(raw)
+        task, make_model = config.build_parts(raw, content.get("task"))
         with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
             model = make_model()
     checkpoint.load_weights(model, weights, path)
@@ -199,8 +198,8 @@ def common_string(found: Sequence[Subject]) -> str:
     length = min(DEFAULT_LENGTH, *(one.longest for one in found))
     texts = []
     for one in found:
-        [source] = held_out(one.task, length, 1, "validation")
-        texts.append("".join(one.task.source_vocabulary.decode(source.tolist())))
+        [(source, _)] = one.task.probe_pairs([length])
+        texts.append(spelled(one.task.source_vocabulary.decode(source.tolist())))
     for text in texts:
         if all(_takes(one.task, text) for one in found):
             return text
@@ -210,13 +209,10 @@ def common_string(found: Sequence[Subject]) -> str:
 
 def _takes(task: Task, text: str) -> bool:
     """Whether a task has an answer to a string."""
-    if not set(text) <= set(task.source_vocabulary.symbols):
-        return False
     try:
-        task.target(np.array(task.source_vocabulary.encode(list(text))))
+        return task.answer(task.spell(text)) is not None
     except ValueError:
         return False
-    return True
 
 
 def look_scores(found: Look) -> dict[str, list[HeadScore]]:

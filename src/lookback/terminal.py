@@ -1,6 +1,8 @@
 """What a person sees in the terminal: progress, tables, examples, a map."""
 
+import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,16 +10,18 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.box import SIMPLE
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from lookback.board import board_arguments
-from lookback.by_length import LengthScore, few
+from lookback.by_length import LengthScore, few, overall
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import Example, Validation
 from lookback.schema import ConfigError
+from lookback.tokens import gap, spelled
 from lookback.train import StepRecord
 
 EXAMPLES = 4
@@ -30,13 +34,18 @@ def guarded(act: Callable[[], object]) -> int:
     """Do what a command about trained runs is for; what goes wrong is one line on stderr.
 
     Returns:
-        the exit code: 0, 1 for what cannot be read or written, 2 for a wrong command line, 130 for Ctrl-C.
+        the exit code: 0, 1 for what cannot be read or written, 2 for a wrong command line, 130 for Ctrl-C, 141 if
+        nobody reads the output any more, as for other filters.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         act()
+    except BrokenPipeError:  # nobody reads any more, as after `| head`
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (CheckpointError, ConfigError, OSError) as error:
         return _told(error, 1)
     except ValueError as error:
@@ -111,8 +120,14 @@ class TrainingProgress:
             self._bar.stop()
 
 
-def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
-    """What was measured at each length, or at some of many; lengths beyond the trained ones are marked."""
+def score_table(scores: Sequence[LengthScore], trained: range, together: bool = False) -> Table:
+    """What was measured at each length, or at some of many; lengths beyond the trained ones are marked.
+
+    Args:
+        scores: by length.
+        trained: the lengths that were trained on.
+        together: whether the last line has all strings, each counting alike.
+    """
     table = Table(title="Held-out strings, decoded freely", box=SIMPLE, title_justify="left")
     whole = scores[0].token_accuracy is not None
     measured = ("token\naccuracy", "teacher\nforced", "gap") if whole else ()
@@ -125,8 +140,12 @@ def score_table(scores: Sequence[LengthScore], trained: range) -> Table:
             where if where == "trained" else f"[yellow]{where}[/]",
             f"{row.strings}" if row.held_out else f"{row.strings}*",
             f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
-            *_token_cells(row),
+            *_token_cells(row.token_accuracy, row.teacher_forced),
         )
+    if together:
+        found = overall(scores)
+        tokens = _token_cells(found.get("token_accuracy"), found.get("teacher_forced_token_accuracy"))
+        table.add_row("all", "", f"{found['strings']}", f"{found['exact_match']:.3f}", *tokens)
     return table
 
 
@@ -134,12 +153,12 @@ def _few(scores: Sequence[LengthScore]) -> list[LengthScore]:
     return [scores[number] for number in few(range(len(scores)))]
 
 
-def _token_cells(row: LengthScore) -> list[str]:
+def _token_cells(free: float | None, forced: float | None) -> list[str]:
     """Token accuracy, that of teacher forcing, and the gap, where they were measured."""
-    if row.token_accuracy is None or row.teacher_forced is None:
+    if free is None or forced is None:
         return []
-    gap = round(row.teacher_forced, 3) - round(row.token_accuracy, 3)
-    return [f"{row.token_accuracy:.3f}", f"{row.teacher_forced:.3f}", f"{gap:+.3f}"]
+    difference = round(forced, 3) - round(free, 3)
+    return [f"{free:.3f}", f"{forced:.3f}", f"{difference:+.3f}"]
 
 
 def place(length: int, trained: range) -> str:
@@ -165,19 +184,20 @@ def score_notes(scores: Sequence[LengthScore]) -> list[str]:
 def example_lines(example: Example) -> list[str]:
     """One decoded string as three or four lines of markup, with ^ under each wrong symbol; long ones are cut."""
     pairs = example.marked()[:LINE_SYMBOLS]
-    shown = "".join(f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs)
-    marks = "".join(("^" if wrong else " ") * len(symbol) for symbol, wrong in pairs).rstrip()
+    between = gap([*example.source, *example.wanted, *example.wrote])
+    shown = between.join(f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs)
+    marks = between.join(("^" if wrong else " ") * cell_len(symbol) for symbol, wrong in pairs).rstrip()
     more = "..." if len(example.wrote) > LINE_SYMBOLS else ""
     lines = [
         f"source  {_cut(example.source)}",
-        f"wanted  {_cut(example.wanted)}",
+        *([f"wanted  {_cut(example.wanted)}"] if example.known else []),
         f"wrote   {shown}{more}   ({example.verdict()})",
     ]
     return [*lines, f"        {marks}"] if marks else lines
 
 
 def _cut(symbols: Sequence[str]) -> str:
-    return escape("".join(symbols[:LINE_SYMBOLS])) + ("..." if len(symbols) > LINE_SYMBOLS else "")
+    return escape(spelled(symbols[:LINE_SYMBOLS])) + ("..." if len(symbols) > LINE_SYMBOLS else "")
 
 
 def shown_path(path: Path) -> str:
@@ -206,7 +226,9 @@ def announce(console: Console, folder: Path, headline: str) -> None:
     console.print("Ctrl-C saves and stops")
 
 
-def report(console: Console, scores: Sequence[LengthScore], trained: range, folder: Path) -> None:
+def report(
+    console: Console, scores: Sequence[LengthScore], trained: range, folder: Path, together: bool = False
+) -> None:
     """What a run ends with: results by length, and examples.
 
     Args:
@@ -214,9 +236,10 @@ def report(console: Console, scores: Sequence[LengthScore], trained: range, fold
         scores: by length.
         trained: the lengths that were trained on.
         folder: of the run.
+        together: as in `score_table`.
     """
     console.print()
-    console.print(score_table(scores, trained))
+    console.print(score_table(scores, trained, together))
     for note in score_notes(scores):
         console.print(note, soft_wrap=True)
     shown = [row for row in scores if row.length > 1][::-1]

@@ -25,12 +25,14 @@ class TrainSettings:
 
     Attributes:
         steps: number of updates.
+        epochs: passes over a list of pairs, in the place of steps.
         learning_rate: the highest rate, reached after warm-up.
         warmup_steps: updates over which the rate rises in a line from 0.
         weight_decay: of AdamW, on all parameters alike.
         beta2: decay of AdamW's mean of squared gradients.
         clip_norm: gradients are scaled down to this norm.
         label_smoothing: share of the target's mass spread over all symbols.
+        patience: validations in a row without a better one, after which training stops; None = never.
         validate_every: steps between validations; the best checkpoint is chosen there.
         save_every: steps between writings of the last checkpoint; Ctrl-C writes one as well.
         device: auto takes CUDA where there is one.
@@ -38,12 +40,14 @@ class TrainSettings:
     """
 
     steps: PositiveInt
+    epochs: PositiveInt | None
     learning_rate: PositiveFloat
     warmup_steps: NonNegativeInt
     weight_decay: NonNegativeFloat
     beta2: Fraction
     clip_norm: PositiveFloat
     label_smoothing: Fraction
+    patience: PositiveInt | None
     validate_every: PositiveInt
     save_every: PositiveInt
     device: Literal["auto", "cpu", "cuda"]

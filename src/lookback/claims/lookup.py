@@ -9,7 +9,6 @@ from lookback.alignment import LEARNED, NOWHERE, Head, clearest, measure, right_
 from lookback.attention import attend
 from lookback.bench import Bench, load
 from lookback.claims.base import Check, Claim, Numbers, known, mean, table
-from lookback.data import held_out
 from lookback.evaluate import validation_batch
 from lookback.lookups import lookups
 from lookback.models.base import Seq2Seq
@@ -63,7 +62,7 @@ def right_weight(factor: float, cells: int) -> float:
 def sharpened(model: Seq2Seq, task: Task, head: Head, length: int) -> dict[float, float]:
     """Factor -> mean weight on the right cell of a trained head, were its scores so many times as large."""
     found: dict[float, list[float]] = {factor: [] for factor in FACTORS}
-    for source in held_out(task, length, PROBES, "validation"):
+    for source, _ in task.test_pairs([length], lambda _: PROBES, "validation")[length]:
         probe = make_probe(task, source)
         scored = lookups(model, probe, head.place, head.number).scored
         assert scored is not None

@@ -3,13 +3,14 @@
 import numpy as np
 
 from lookback.rules import PositiveInt
-from lookback.tasks.base import ALPHABET, Ids, Task
+from lookback.tasks.base import Ids
+from lookback.tasks.synthetic import ALPHABET, Synthetic
 from lookback.tokens import FIRST_SYMBOL, Vocabulary
 
 COPY, REVERSE = ">", "<"
 
 
-class CopyOrReverse(Task):
+class CopyOrReverse(Synthetic):
     """Write what follows the mark: as it stands after >, last letter first after <.
 
     >abc -> abc

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
+from lookback.tasks.synthetic import Synthetic
 
 
-class Duplicate(Task):
+class Duplicate(Synthetic):
     """Write what was read, twice.
 
     abc -> abcabc

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
+from lookback.tasks.synthetic import Synthetic
 
 
-class OddsFirst(Task):
+class OddsFirst(Synthetic):
     """Write the 1st, 3rd, 5th, ... letter, and then the 2nd, 4th, 6th, ...
 
     abcde -> acebd

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
+from lookback.tasks.synthetic import Synthetic
 
 
-class Reverse(Task):
+class Reverse(Synthetic):
     """Write what was read, last letter first.
 
     abc -> cba

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from lookback.tasks.base import Ids, Task
+from lookback.tasks.base import Ids
+from lookback.tasks.synthetic import Synthetic
 
 
-class Sort(Task):
+class Sort(Synthetic):
     """Write the letters of the source in the order of the alphabet.
 
     cab -> abc

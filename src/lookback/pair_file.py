@@ -1,0 +1,231 @@
+"""Files of pairs: a source, a tab and a target on each line.
+
+UTF-8; a byte-order mark at the start is dropped. LF and CRLF end a line, nothing else does; the last line may lack
+its end. Quotes are plain characters.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lookback.symbols import Normal, Unit, count, normalised
+
+SHOWN = 3  # lines that were left out
+BOM = b"\xef\xbb\xbf"
+OTHER_FILES = {
+    b"\x1f\x8b": "it is compressed with gzip",
+    b"\xff\xfe": "it is UTF-16 or UTF-32, not UTF-8",
+    b"\xfe\xff": "it is UTF-16, not UTF-8",
+}
+
+
+class PairFileError(ValueError):
+    """A file that cannot be used, or a line that is no pair; its text names the file and what was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a file is read.
+
+    Attributes:
+        source_unit: what a symbol of a source is.
+        target_unit: what a symbol of a target is.
+        normalise: Unicode normal form of all text, or none.
+        min_length: symbols that a side must have.
+        max_length: symbols that a side may have.
+        on_error: stop at lines that are no pairs, or skip and list them.
+    """
+
+    source_unit: Unit
+    target_unit: Unit
+    normalise: Normal
+    min_length: int
+    max_length: int
+    on_error: Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, eq=False)
+class PairFile:
+    """The pairs of a file.
+
+    Attributes:
+        path: where they are from.
+        sources: texts, normalised if that was asked for.
+        targets: the same.
+        lines: the line of each pair, from 1.
+        skipped: line and what is wrong with it, for lines that were left out.
+    """
+
+    path: Path
+    sources: list[str]
+    targets: list[str]
+    lines: NDArray[np.int64]
+    skipped: list[tuple[int, str]]
+
+    def some(self, numbers: Sequence[int]) -> "PairFile":
+        """The pairs of these numbers alone."""
+        return PairFile(
+            self.path,
+            [self.sources[number] for number in numbers],
+            [self.targets[number] for number in numbers],
+            self.lines[np.asarray(numbers, dtype=np.int64)],
+            self.skipped,
+        )
+
+
+def read_pairs(path: Path, reading: Reading) -> PairFile:
+    """Read a file.
+
+    Raises:
+        PairFileError: if it cannot be read, has no pair, or has a line that is none and is not to be skipped.
+    """
+    sources, targets, numbers, bad = list[str](), list[str](), list[int](), list[tuple[int, str]]()
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            source, target = _pair(line, reading)
+        except PairFileError as error:
+            bad.append((number, str(error)))
+            continue
+        sources.append(source)
+        targets.append(target)
+        numbers.append(number)
+    if bad and reading.on_error == "stop":
+        number, what = bad[0]
+        more = f" (and {len(bad) - 1:,} more such lines)" if len(bad) > 1 else ""
+        raise PairFileError(f"{path}, line {number}: {what}{more}")
+    if not sources:
+        number, what = bad[0]
+        raise PairFileError(f"{path}: no line is a pair; line {number}: {what}")
+    return PairFile(path, sources, targets, np.array(numbers), bad)
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The lines of a file without their ends."""
+    if path.is_dir():
+        raise PairFileError(f"{path}: must be a file, but is a folder")
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise PairFileError(f"{path}: no such file") from error
+    except OSError as error:
+        raise PairFileError(f"{path}: cannot be read ({error.strerror})") from error
+    for start, what in OTHER_FILES.items():
+        if content.startswith(start):
+            raise PairFileError(f"{path}: must be plain UTF-8 text, but {what}")
+    content = content.removeprefix(BOM)
+    if not content:
+        raise PairFileError(f"{path}: is empty")
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    lines = [line.removesuffix(b"\r") for line in lines]
+    if not any(line.strip() for line in lines):
+        raise PairFileError(f"{path}: has only blank lines")
+    return lines
+
+
+def _pair(line: bytes, reading: Reading) -> tuple[str, str]:
+    """The two sides of a line.
+
+    Raises:
+        PairFileError: saying what is wrong with it.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        byte, place = line[error.start], error.start + 1
+        raise PairFileError(f"must be UTF-8, but byte {place} is {byte:#04x}") from error
+    tabs = text.count("\t")
+    if tabs != 1:
+        found = "is blank" if not text.strip() else f"has {tabs or 'none'}"
+        raise PairFileError(f"must have one tab, but {found}")
+    source, target = normalised(text, reading.normalise).split("\t")
+    _check_side("source", source, reading.source_unit, reading)
+    _check_side("target", target, reading.target_unit, reading)
+    return source, target
+
+
+def _check_side(name: str, text: str, unit: Unit, reading: Reading) -> None:
+    if not text or text.isspace():
+        raise PairFileError(f"{name} must have a symbol at least, but is {'blank' if text else 'empty'}")
+    length = count(text, unit)
+    if not reading.min_length <= length <= reading.max_length:
+        raise PairFileError(
+            f"{name} must have {reading.min_length} to {reading.max_length:,} symbols, but has {length:,}"
+        )
+
+
+def duplicates(file: PairFile) -> int:
+    """How many pairs repeat an earlier one."""
+    return len(file.sources) - len(set(zip(file.sources, file.targets, strict=True)))
+
+
+def conflicts(file: PairFile) -> int:
+    """How many sources have more than one target."""
+    if len(file.sources) - len(set(file.sources)) == duplicates(file):
+        return 0
+    counts = Counter(source for source, _ in set(zip(file.sources, file.targets, strict=True)))
+    return sum(count > 1 for count in counts.values())
+
+
+def overlap(train: PairFile, other: PairFile) -> tuple[int, int]:
+    """How many pairs of another file are in this one, and of how many the source is."""
+    known = set(train.sources).intersection(other.sources)
+    pairs = {pair for pair in zip(train.sources, train.targets, strict=True) if pair[0] in known}
+    return (
+        sum(pair in pairs for pair in zip(other.sources, other.targets, strict=True)),
+        sum(source in known for source in other.sources),
+    )
+
+
+def described(name: str, file: PairFile, train: PairFile | None) -> list[str]:
+    """What a person should know of a file, a line each.
+
+    Args:
+        name: of the file.
+        file: any.
+        train: the pairs that are learned from, if the file is another one.
+    """
+    repeated, several = duplicates(file), conflicts(file)
+    line = f"{name}: {len(file.sources):,} pairs"
+    line += f", {repeated:,} repeated" if repeated else ""
+    line += f", {several:,} sources with several targets" if several else ""
+    if train is not None:
+        pairs, sources = overlap(train, file)
+        line += f"; WARNING: {sources:,} sources and {pairs:,} pairs are in train too" if sources else ""
+    left_out = [f"  line {number} is left out: {what}" for number, what in file.skipped[:SHOWN]]
+    more = len(file.skipped) - len(left_out)
+    return [line, *left_out, *([f"  and {more:,} more lines"] if more else [])]
+
+
+def split_off(file: PairFile, share: float) -> tuple[PairFile, PairFile]:
+    """Keep a share of the sources out of training; all pairs of a source stay together.
+
+    Which ones depends on their content alone: those whose hash is lowest.
+
+    Args:
+        file: of at least two different sources.
+        share: above 0 and below 1; at least one source is on each side.
+
+    Returns:
+        the pairs to train on, and those that are kept out.
+
+    Raises:
+        PairFileError: if there is only one source.
+    """
+    distinct = sorted(set(file.sources), key=lambda source: hashlib.blake2b(source.encode()).digest())
+    if len(distinct) < 2:
+        raise PairFileError(f"{file.path}: must have two different sources to be split, but has {len(distinct)}")
+    count = min(len(distinct) - 1, max(1, round(share * len(distinct))))
+    out = set(distinct[:count])
+    numbers = range(len(file.sources))
+    return (
+        file.some([number for number in numbers if file.sources[number] not in out]),
+        file.some([number for number in numbers if file.sources[number] in out]),
+    )

@@ -1,0 +1,150 @@
+"""The command `python scripts/predict.py RUN < in.txt > out.txt`: an output line for every input line."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from lookback import album
+from lookback.predictor import Predictor, Rules, Written
+from lookback.probes import look
+from lookback.terminal import guarded
+
+WATCHED = 100  # lines whose maps are kept
+LONGEST = 300  # symbols of such a line
+BOM = b"\xef\xbb\xbf"
+EPILOG = """\
+examples:
+  predict.py RUN < words.txt > sounds.txt          the likeliest symbol at each step
+  predict.py RUN --beam 5 < words.txt              beam search
+  predict.py RUN --beam 5 --nbest 3 < words.txt    three targets a line, each with its score, between tabs
+  predict.py RUN_A RUN_B RUN_C < words.txt         runs together: their probabilities are averaged
+A line that has nothing to read gets an empty line. Input and output are UTF-8, whatever the terminal's language.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be typed."""
+    made = argparse.ArgumentParser(
+        prog="predict.py",
+        description="Let trained runs write a target for each line of standard input.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_rules(made)
+    made.add_argument("--nbest", type=positive, default=1, metavar="N", help="targets a line, with their scores")
+    made.add_argument(
+        "--attention", type=Path, metavar="FILE", help=f"save the maps of the first {WATCHED} lines as FILE.npz"
+    )
+    return made
+
+
+def add_rules(made: argparse.ArgumentParser) -> None:
+    """What predict.py and evaluate.py have in common."""
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several work together")
+    made.add_argument("--beam", type=positive, default=1, metavar="K", help="hypotheses kept at each step")
+    made.add_argument(
+        "--length-penalty",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="with --beam: scores are log-probabilities divided by length ** P (default 1: the mean a symbol)",
+    )
+    made.add_argument("--batch-size", type=positive, default=256, metavar="N", help="lines decoded together")
+    made.add_argument("--max-symbols", type=positive, metavar="N", help="cut outputs off there")
+    made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, but is {text}")
+    return int(text)
+
+
+def rules(typed: argparse.Namespace, count: int) -> Rules:
+    """How targets are searched for, as it was typed."""
+    if typed.length_penalty != 1.0 and typed.beam == 1:
+        raise ValueError(f"--length-penalty does nothing without --beam, but is {typed.length_penalty}")
+    return Rules(typed.beam, count, typed.length_penalty, typed.batch_size, typed.max_symbols)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: without the program's name; those of the process when left out.
+
+    Returns:
+        the exit code, as in `guarded`.
+    """
+    return guarded(lambda: _run(parser().parse_args(arguments), sys.stdin.buffer, sys.stdout.buffer))
+
+
+def _run(typed: argparse.Namespace, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Answer every line."""
+    if typed.attention is not None and len(typed.runs) > 1:
+        raise ValueError(f"--attention takes one run, but there are {len(typed.runs)}")
+    searched = rules(typed, typed.nbest)
+    if sys.stdin.isatty():
+        searched = Rules(**{**vars(searched), "batch_size": 1})  # an answer after each line that is typed
+    predictor = Predictor([folder.expanduser() for folder in typed.runs], typed.device)
+    watched: list[str] = []
+    with _progress() as progress:
+        bar = progress.add_task("", total=None)
+        texts = _noting(lines(stdin), watched, WATCHED if typed.attention else 0)
+        for written in predictor.write(texts, searched):
+            stdout.write(_line(written, typed.nbest > 1).encode() + b"\n")
+            if sys.stdin.isatty():
+                stdout.flush()
+            progress.update(bar, advance=1)
+        stdout.flush()
+    if typed.attention is not None:
+        predictor.counts.lines, counted = 0, predictor.counts
+        _save_maps(predictor, watched, typed.attention)
+        predictor.counts = counted
+    for warning in predictor.counts.warnings():
+        sys.stderr.write(f"lookback: {warning}\n")
+
+
+def _progress() -> Progress:
+    """On stderr, if it is a terminal."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} lines"), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+
+def lines(stream: BinaryIO) -> Iterator[str]:
+    """The lines of a stream: LF and CRLF end one, a BOM is dropped, bytes that are no UTF-8 read as U+FFFD."""
+    for number, line in enumerate(stream):
+        plain = line.removesuffix(b"\n").removesuffix(b"\r")
+        yield (plain.removeprefix(BOM) if number == 0 else plain).decode(errors="replace")
+
+
+def _noting(texts: Iterator[str], kept: list[str], most: int) -> Iterator[str]:
+    """The same texts; the first ones are kept."""
+    for text in texts:
+        if len(kept) < most:
+            kept.append(text)
+        yield text
+
+
+def _line(written: Sequence[Written], scored: bool) -> str:
+    if not scored:
+        return written[0].text if written else ""
+    return "\t".join(f"{one.text}\t{one.score:.4f}" for one in written)
+
+
+def _save_maps(predictor: Predictor, texts: Sequence[str], path: Path) -> None:
+    """Maps of what is written, the likeliest symbol at each step, under `line1/...`."""
+    named: dict[str, Any] = {}
+    for number, text in enumerate(texts, start=1):
+        source = predictor.read(text)
+        if 0 < len(source) <= LONGEST:
+            found = look(predictor.model, predictor.task, source, 0, extra_tokens=10)
+            named |= album.arrays(f"line{number}", found.probe, found.maps)
+    album.save_arrays(path.with_suffix(".npz"), named)

@@ -1,0 +1,193 @@
+"""Trained runs that write targets for lines of text: one run, or several whose probabilities are averaged."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lookback import experiment
+from lookback.beam import beam_search
+from lookback.data import batch_of
+from lookback.decode import greedy
+from lookback.models.base import Seq2Seq
+from lookback.models.ensemble import Ensemble
+from lookback.tasks.base import Ids, Task
+from lookback.tokens import EOS, UNK
+from lookback.train import choose_device
+
+CHUNK_LINES = 4096  # that are read before any is answered, so that lines of like length go together
+LEAST_CAP = 100  # tokens; an output may have so many, or four times as many as the longest target of the run
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How targets are searched for.
+
+    Attributes:
+        beam: hypotheses kept at each step; 1 = the likeliest token at each step.
+        count: how many targets are given for a line, the best first.
+        length_penalty: as in `beam.normaliser`.
+        batch_size: lines decoded together.
+        max_tokens: an output is cut off there; None = LEAST_CAP, or four times the longest target of the run.
+    """
+
+    beam: int = 1
+    count: int = 1
+    length_penalty: float = 1.0
+    batch_size: int = 256
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check what no single value can show."""
+        if self.count > self.beam:
+            raise ValueError(f"nbest must not be above beam, but they are {self.count} and {self.beam}")
+
+
+@dataclass(frozen=True)
+class Written:
+    """One target: its text, its symbols, its score (None if it was not searched for), and whether it ended."""
+
+    text: str
+    symbols: list[str]
+    score: float | None
+    ended: bool
+
+
+@dataclass
+class Counts:
+    """What a person should be warned of, counted over all lines.
+
+    Attributes:
+        lines: read so far.
+        unknown: symbols that were read as unknown.
+        unknown_lines: lines with such symbols.
+        examples: some of these symbols.
+        empty: lines with nothing to read.
+        long: lines with more symbols than the model can take.
+        cut_off: outputs that did not end by themselves.
+    """
+
+    lines: int = 0
+    unknown: int = 0
+    unknown_lines: int = 0
+    examples: list[str] = field(default_factory=list)
+    empty: int = 0
+    long: int = 0
+    cut_off: int = 0
+
+    def warnings(self) -> list[str]:
+        """A line for each thing that happened."""
+        shown, symbols = " ".join(map(repr, self.examples)), _counted(self.unknown, "symbol")
+        told = {
+            f"{symbols} in {_counted(self.unknown_lines, 'line')} read as unknown, such as {shown}": self.unknown,
+            f"nothing to read in {_counted(self.empty, 'line')}; the output is empty there": self.empty,
+            f"{_counted(self.long, 'line')} longer than the model can read; the output is empty there": self.long,
+            f"{_counted(self.cut_off, 'output')} did not end and was cut off": self.cut_off,
+        }
+        return [line for line, happened in told.items() if happened]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+class Predictor:
+    """One run or several, ready to predict; they need nothing but their folders.
+
+    Args:
+        folders: of the runs.
+        device: as in `TrainSettings.device`.
+
+    Attributes:
+        task: of the runs, for its vocabularies.
+        model: the run's, or all of them together.
+
+    Raises:
+        CheckpointError: if a run cannot be read.
+        ValueError: if runs differ in their symbols.
+    """
+
+    SHOWN = 5  # unknown symbols in the warning
+
+    def __init__(self, folders: Sequence[Path], device: str = "auto") -> None:
+        loaded = [experiment.load(folder) for folder in folders]
+        self.task, first = loaded[0]
+        for (task, _), folder in zip(loaded, folders, strict=True):
+            if _symbols(task) != _symbols(self.task):
+                rule = "runs that predict together must have the same symbols, in the same order, and units"
+                raise ValueError(f"{rule}, but {folder} differs from {folders[0]}")
+        models = [model for _, model in loaded]
+        self.model: Seq2Seq = Ensemble(models) if len(models) > 1 else first
+        self.device = choose_device(device)
+        self.model.to(self.device).eval()
+        self.counts = Counts()
+
+    def write(self, texts: Iterable[str], rules: Rules) -> Iterator[list[Written]]:
+        """The targets of each text, in the order of the texts; none for a text that cannot be read."""
+        texts = iter(texts)
+        while chunk := list(islice(texts, 1 if rules.batch_size == 1 else max(CHUNK_LINES, rules.batch_size))):
+            yield from self._chunk(chunk, rules)
+
+    def read(self, text: str) -> Ids:
+        """The ids of a text; what is wrong with it is counted."""
+        symbols = self.task.symbols(text)
+        ids = np.array(self.task.source_vocabulary.encode(symbols), dtype=np.int64)
+        counts = self.counts
+        counts.lines += 1
+        unknown = [symbol for symbol, number in zip(symbols, ids.tolist(), strict=True) if number == UNK]
+        counts.unknown += len(unknown)
+        counts.unknown_lines += bool(unknown)
+        for symbol in unknown:
+            if symbol not in counts.examples and len(counts.examples) < self.SHOWN:
+                counts.examples.append(symbol)
+        counts.empty += not symbols
+        if self.model.max_length is not None and len(ids) + 2 > self.model.max_length:
+            counts.long += 1
+            return ids[:0]
+        return ids
+
+    def _chunk(self, texts: Sequence[str], rules: Rules) -> list[list[Written]]:
+        sources = [self.read(text) for text in texts]
+        found: list[list[Written]] = [[] for _ in texts]
+        order = sorted((at for at, source in enumerate(sources) if len(source)), key=lambda at: len(sources[at]))
+        for start in range(0, len(order), rules.batch_size):
+            part = order[start : start + rules.batch_size]
+            for at, written in zip(part, self._batch([sources[at] for at in part], rules), strict=True):
+                found[at] = written
+                self.counts.cut_off += not written[0].ended
+        return found
+
+    def _batch(self, sources: Sequence[Ids], rules: Rules) -> list[list[Written]]:
+        batch = batch_of([(source, source[:0]) for source in sources]).to(self.device)
+        cap = rules.max_tokens or max(LEAST_CAP, 4 * self.task.places(max(map(len, sources)))[1])
+        with torch.inference_mode():
+            if rules.beam == 1:
+                decoded = greedy(self.model, batch.source, batch.source_lengths, cap)
+                return [[self._greedy(row)] for row in decoded.tokens.tolist()]
+            found = beam_search(
+                self.model,
+                batch.source,
+                batch.source_lengths,
+                cap,
+                size=rules.beam,
+                length_penalty=rules.length_penalty,
+                count=rules.count,
+            )
+        return [[self._written(one.tokens, one.score, one.ended) for one in row] for row in found]
+
+    def _greedy(self, row: list[int]) -> Written:
+        ended = EOS in row
+        return self._written(row[: row.index(EOS)] if ended else row, None, ended)
+
+    def _written(self, ids: Sequence[int], score: float | None, ended: bool) -> Written:
+        symbols = self.task.target_vocabulary.decode(ids)
+        return Written(self.task.written(symbols), symbols, score, ended)
+
+
+def _symbols(task: Task) -> tuple[object, ...]:
+    """What runs that predict together must have in common."""
+    vocabularies = (task.source_vocabulary.symbols, task.target_vocabulary.symbols)
+    return (*vocabularies, task.source_unit, task.target_unit, task.normalise)

@@ -1,0 +1,45 @@
+"""How a text is cut into symbols, and put together again."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Literal
+
+Unit = Literal["character", "word"]
+Normal = Literal["none", "NFC"]
+
+
+def split(text: str, unit: Unit) -> list[str]:
+    """The symbols of a text.
+
+    Args:
+        text: any.
+        unit: characters are Unicode code points. Words stand between spaces (U+0020), of which several in a row, or
+            at the ends, count as one or none; any other kind of space is part of a word.
+    """
+    if unit == "character":
+        return list(text)
+    words = text.split(" ")
+    return [word for word in words if word] if "" in words else words
+
+
+def count(text: str, unit: Unit) -> int:
+    """How many symbols a text has."""
+    if unit == "character":
+        return len(text)
+    if not text or "  " in text or text[0] == " " or text[-1] == " ":
+        return len(split(text, unit))
+    return text.count(" ") + 1
+
+
+def join(symbols: Sequence[str], unit: Unit) -> str:
+    """The text of some symbols."""
+    return ("" if unit == "character" else " ").join(symbols)
+
+
+def normalised(text: str, form: Normal) -> str:
+    """A text in this Unicode normal form; as it is for `none`.
+
+    NFC writes a letter and its accent as one character where Unicode has such a one, so that two spellings that
+    look alike are alike.
+    """
+    return text if form == "none" else unicodedata.normalize(form, text)
