@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from lookback.attention import Maps
-from lookback.decode import evaluating, greedy, never_unwritable
+from lookback.decode import banned, evaluating, greedy
 from lookback.models.base import Memory, Seq2Seq, State
 from lookback.models.transformer import Transformer
 from lookback.positions.learned import Learned
-from lookback.tokens import BOS, EOS, PAD
+from lookback.tokens import BOS, EOS, PAD, UNK
 
 SYMBOLS = 9
 
@@ -104,6 +104,27 @@ def test_an_end_where_more_is_wanted_is_an_end() -> None:
     assert ended == [True, False]
 
 
+def test_what_no_target_has_is_put_out_of_reach_in_place() -> None:
+    logits = torch.arange(3.0 * 5 * SYMBOLS).view(3, 5, SYMBOLS)
+    kept = logits.clone()
+    assert banned(logits) is logits
+    forbidden = [PAD, BOS, UNK]
+    assert logits[..., forbidden].eq(-torch.inf).all()
+    allowed = [symbol for symbol in range(SYMBOLS) if symbol not in forbidden]
+    assert torch.equal(logits[..., allowed], kept[..., allowed])
+
+
+def test_control_symbols_are_never_written_however_likely() -> None:
+    model = model_with_dropout()
+    with torch.no_grad():
+        model.decoder_norm.get_parameter("bias").fill_(1.0)
+        model.output.weight[[PAD, BOS, UNK]] = 3.0
+        model.output.weight[6] = 1.0
+        model.output.weight[EOS] = -1.0
+    decoded = greedy(model, torch.randint(4, 11, (2, 7)), torch.tensor([7, 4]), 5)
+    assert decoded.tokens.tolist() == [[6] * 5] * 2
+
+
 def model_with_dropout(max_length: int = 64) -> Transformer:
     return Transformer(
         11,
@@ -162,7 +183,7 @@ def test_free_running_greedy_is_the_argmax_of_the_full_pass_on_its_own_output() 
     tokens = greedy(model, source, lengths, 12).tokens
     with torch.no_grad():
         read = torch.cat([torch.full((3, 1), BOS), tokens[:, :-1]], dim=1)
-        again = never_unwritable(model(source, lengths, read)).argmax(-1)
+        again = banned(model(source, lengths, read)).argmax(-1)
     real = tokens != PAD
     assert torch.equal(tokens[real], again[real])
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lookback.tasks.pairs
 from conftest import train
-from lookback import checkpoint, config, experiment, launcher, results
-from lookback.data import batch_of, fingerprint, train_batch
+from lookback import checkpoint, command_line, config, experiment, launcher, results
+from lookback.data import batch_of, fingerprint
 from lookback.decode import greedy
 from lookback.pair_file import PairFileError
 from lookback.run_folder import checkpoint_path
@@ -308,17 +309,30 @@ def test_a_run_folder_predicts_without_the_files(tmp_path: Path) -> None:
         assert greedy(model, batch.source, batch.source_lengths, 4).tokens.shape[0] == 1
 
 
-def test_a_resumed_run_sees_the_same_pairs(tmp_path: Path) -> None:
+def resume(folder: Path, *more: str) -> int:
+    return command_line.launch(experiment.run, "train", [f"resume={folder}", *more])
+
+
+def test_a_resumed_run_ends_with_the_weights_of_the_uninterrupted_one(tmp_path: Path) -> None:
     made(tmp_path)
+    steady = ["train.epochs=null", "train.steps=9", "train.warmup_steps=100", "train.validate_every=3"]
     more = overrides(
-        tmp_path, "data.batch_size=2", "train.epochs=4", "train.validate_every=3", "train.save_every=1"
-    )
+        tmp_path, "data.batch_size=2", *steady
+    )  # the rate rises in a line, however many steps there are
     assert train(tmp_path / "whole", *more) == 0
-    built = config.build(launcher.compose("train", ["experiment=smoke", *more]))
-    first, again = (train_batch(built.task(), built.data, 0, 7).source for _ in range(2))
-    assert first.equal(again)
-    weights = checkpoint.load(checkpoint_path(tmp_path / "whole", "last"))
-    assert weights["task"]["longest"] == [4, 4]
+    assert train(tmp_path / "parts", *more, "train.steps=4") == 0
+    assert resume(tmp_path / "parts", "train.steps=9") == 0
+    whole, parts = (checkpoint.load(checkpoint_path(tmp_path / name, "last")) for name in ("whole", "parts"))
+    assert whole["task"] == parts["task"]
+    assert all(torch.equal(weights, parts["model"][name]) for name, weights in whole["model"].items())
+
+
+def test_a_run_does_not_go_on_with_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    assert train(tmp_path / "run", *overrides(tmp_path, *RUN)) == 0
+    made(tmp_path, TRAIN.replace("b\tb", "b\ta"))  # as many symbols as before
+    assert resume(tmp_path / "run", "train.epochs=3") != 0
+    assert "task: its files are not what they were when this run began" in capsys.readouterr().err
 
 
 def test_training_stops_early_when_validation_gets_no_better(

@@ -102,7 +102,7 @@ QUOTED = [
     ),
     ("compare/reverse", "Models"),
     ("compare/reverse", "Cost"),
-    *((f"far/{name}", BY_LENGTH) for name in ("far", "ablations")),
+    *((f"far/{name}", BY_LENGTH) for name in ("far", "ablations", "both")),
     ("far/chomsky", "Beyond training"),
 ]
 
@@ -124,6 +124,7 @@ MADE = {
     "far/encodings": "experiment=far_encodings",
     "far/ablations": "experiment=far_ablations",
     "far/chomsky": "experiment=chomsky",
+    "far/both": "experiment=far_both",
 }
 
 

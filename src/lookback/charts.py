@@ -133,7 +133,8 @@ def learning_curves(groups: Sequence[Group]) -> Figure:
                     alpha=0.8,
                     label=group.name if result is group.results[0] else None,
                 )
-    left.set_ylabel(f"exact match at length {groups[0].results[0].longest}, validation")
+    first = groups[0].results[0]
+    left.set_ylabel(f"exact match{'' if first.listed else f' at length {first.longest}'}, validation")
     left.set_xlabel("step")
     right.set_xlabel("seconds of training")
     left.set_ylim(-0.03, 1.03)

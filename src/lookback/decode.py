@@ -1,5 +1,6 @@
 """Writing a target token by token."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +11,6 @@ from torch import Tensor, nn
 
 from lookback.models.base import Seq2Seq
 from lookback.tokens import BOS, EOS, PAD, UNK
-
-UNWRITABLE = (PAD, BOS, UNK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +38,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-def never_unwritable(logits: Tensor) -> Tensor:
-    """Logits in which PAD, BOS and UNK, which are no part of an output, can never be chosen; changed in place.
+def banned(logits: Tensor) -> Tensor:
+    """Put out of reach what no target has: PAD and BOS, and UNK, which is no symbol of any text.
 
     Args:
-        logits: (..., symbols).
+        logits: (..., symbols), or their log-probabilities; changed in place.
+
+    Returns:
+        the same tensor, with -inf for these three.
     """
-    logits[..., UNWRITABLE] = -torch.inf
+    for symbol in (PAD, BOS, UNK):
+        logits[..., symbol] = -math.inf
     return logits
 
 
@@ -59,7 +62,8 @@ def greedy(
 ) -> Decoded:
     """Take the likeliest token at each step, until every row has written EOS or the cap is reached.
 
-    A row that has ended costs nothing once half of the rows have: what is kept for them is dropped.
+    PAD, BOS and UNK are never taken. A row that has ended costs nothing once half of the rows have: what is kept
+    for them is dropped.
 
     Args:
         model: any model.
@@ -86,7 +90,7 @@ def greedy(
         while steps < cap and (left := len(rows) - int(over.sum())):
             if 2 * left <= len(rows) and not keep_all:
                 state, token, rows, over = state.keep(~over), token[~over], rows[~over], over[~over]
-            token = never_unwritable(model.step(token, state)).argmax(dim=-1).masked_fill(over, PAD)
+            token = banned(model.step(token, state)).argmax(dim=-1).masked_fill(over, PAD)
             tokens[rows, steps] = token
             over = over | (token == EOS)
             if wanted is not None:

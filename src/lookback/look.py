@@ -204,7 +204,7 @@ def _tell(console: SteadyConsole, one: Subject, looks: Sequence[Look], wanted: s
     if isinstance(learned, dict) and {"head", "since_step"} <= learned.keys():
         when = "" if learned["since_step"] is None else f", since step {learned['since_step']}"
         console.print(f"on validation strings, {learned['head']} has learned the task{when}", markup=False)
-    elif learned == {} and summary.get("alignment"):
+    elif learned == {} and any("largest" in score for score in summary.get("alignment", {}).values()):
         console.print("on validation strings, no head has learned the task alone", markup=False)
     console.print()
     clear = found.head.name if found.head else f"{next(iter(shown.maps))}/head0"

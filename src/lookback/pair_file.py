@@ -6,7 +6,7 @@ its end. Quotes are plain characters.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -159,6 +159,15 @@ def _check_side(name: str, text: str, unit: Unit, reading: Reading) -> None:
         raise PairFileError(
             f"{name} must have {reading.min_length} to {reading.max_length:,} symbols, but has {length:,}"
         )
+
+
+def digest(files: Mapping[str, PairFile]) -> str:
+    """The same for the same pairs in the same order under the same names, however their lines end."""
+    found = hashlib.blake2b(digest_size=6)
+    for name, file in files.items():
+        for part in (name, *file.sources, *file.targets):
+            found.update(part.encode() + b"\n")
+    return found.hexdigest()
 
 
 def duplicates(file: PairFile) -> int:

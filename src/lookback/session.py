@@ -249,6 +249,8 @@ class Run:
         path = checkpoint_path(self.folder, "last")
         content = checkpoint.load(path)
         self._check_same_run(content.get("config"))
+        if content.get("task", {}) != self.task.state():
+            raise ConfigError([Problem("task", "its files are not what they were when this run began")])
         same = upgraded(content["config"]) == self.config.raw and content.get("code_version") == code_version()
         self.changed = not same or bool(content.get("changed"))
         rule = "lacks what resuming needs"

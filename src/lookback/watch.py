@@ -37,7 +37,8 @@ def ended(result: Result) -> str:
     if result.problem:
         return f"{name}: {result.problem}"
     score, seconds = result.at_judged("exact_match"), result.summary["train_seconds"]
-    return f"{name}: exact match {score} at length {result.judged}, {seconds:.0f} s of training"
+    where = "on all pairs" if result.listed else f"at length {result.judged}"
+    return f"{name}: exact match {score} {where}, {seconds:.0f} s of training"
 
 
 class Watch:

@@ -52,7 +52,8 @@ class State:
         """The state of some rows, so that the others cost nothing more.
 
         Args:
-            rows: (batch,) bool; or the numbers of rows, each as often as it is wanted.
+            rows: (batch,) bool; or the numbers of rows, (any length,), in any order: one that is named twice comes
+                twice, each with a state of its own.
         """
         final = {name: part[rows] for name, part in self.memory.final.items()}
         memory = Memory(self.memory.states[rows], self.memory.lengths[rows], final)

@@ -235,7 +235,8 @@ class Pairs(Task):
                 max(int(part.lengths.max()) for part in parts)
                 for parts in zip(*((side.sources, side.targets) for side in self.sides.values()), strict=True)
             ]
-            self._state = {"source": list(source.symbols), "target": list(target.symbols), "longest": longest}
+            symbols = {"source": list(source.symbols), "target": list(target.symbols)}
+            self._state = {**symbols, "longest": longest, "digest": pair_file.digest(self.files)}
         return self._state
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -1,0 +1,250 @@
+"""The commands predict.py and evaluate.py, on a run that writes words backwards."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import pairs_files, train
+from lookback import predict, predictor, score_file
+from lookback.predictor import Predictor, Rules
+from lookback.run_folder import checkpoint_path
+
+ROOT = Path(__file__).parents[1]
+MORE = [
+    "train.epochs=60",
+    "train.validate_every=60",
+    "train.learning_rate=0.02",
+    "model.dropout=0.0",
+    "model.d_model=24",
+    "data.batch_size=4",
+    "board.images_every=0",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of one task, and one of another, whose files are gone."""
+    folder = tmp_path_factory.mktemp("pairs")
+    own = pairs_files(folder)
+    for seed in (0, 1):
+        assert train(folder / f"run{seed}", "task=pairs", *own, *MORE, f"seed={seed}") == 0
+    assert train(folder / "other", "task=pairs", *own, *MORE, "task.min_count=6") == 0
+    for path in folder.glob("*.tsv"):
+        path.unlink()
+    return [folder / "run0", folder / "run1", folder / "other"]
+
+
+Filter = Callable[..., tuple[int, bytes, str]]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Filter:
+    """Run predict.py in this process: exit code, what it wrote, its warnings."""
+
+    def run(content: bytes, *arguments: object) -> tuple[int, bytes, str]:
+        out = io.BytesIO()
+        written = io.TextIOWrapper(out, write_through=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+            patch.setattr(sys, "stdout", written)
+            code = predict.main(list(map(str, arguments)))
+        return code, out.getvalue(), capfd.readouterr().err
+
+    return run
+
+
+WORDS = [b"cat", b"tract", b"t", b"orca", b"taco", b"ooo", b"carrot", b"a"]
+
+
+@pytest.mark.parametrize("more", [[], ["--batch-size", 1], ["--batch-size", 3], ["--beam", 3, "--batch-size", 2]])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_every_line_gets_a_line_whatever_goes_together(
+    runs: list[Path], answer: Filter, more: list[object], end: bytes
+) -> None:
+    same = ["--beam", 3] if "--beam" in more else []
+    wanted = answer(b"\n".join(WORDS) + b"\n", runs[0], *same)[1]
+    code, wrote, warnings = answer(end.join(WORDS), runs[0], *more)  # the last line has no end
+    assert (code, wrote, warnings) == (0, wanted, "")
+    assert wrote.count(b"\n") == len(WORDS)
+
+
+def test_lines_that_cannot_be_read_keep_their_place(runs: list[Path], answer: Filter) -> None:
+    plain = answer(b"cat\ntaco\n", runs[0])[1].splitlines()
+    code, wrote, warnings = answer("\ufeffcat\n\n日本🚀cat\n".encode() + b"\xd2t\ntaco\n\n", runs[0])
+    lines = wrote.splitlines()
+    assert code == 0
+    assert (lines[0], lines[1], lines[4], lines[5]) == (plain[0], b"", plain[1], b"")
+    assert lines[2]
+    assert lines[3]
+    assert warnings.splitlines() == [
+        "lookback: 4 symbols in 2 lines read as unknown, such as '日' '本' '🚀' '�'",
+        "lookback: nothing to read in 2 lines; the output is empty there",
+    ]
+
+
+def test_no_line_at_all_is_no_line(runs: list[Path], answer: Filter) -> None:
+    assert answer(b"", runs[0]) == (0, b"", "")
+    assert answer(b"\n", runs[0])[1] == b"\n"
+
+
+def test_several_targets_stand_in_one_line_with_falling_scores(runs: list[Path], answer: Filter) -> None:
+    best = answer(b"cat\ntaco\n", runs[0], "--beam", 4)[1].decode().splitlines()
+    code, wrote, _ = answer(b"cat\n\ntaco\n", runs[0], "--beam", 4, "--nbest", 3)
+    lines = wrote.decode().splitlines()
+    assert code == 0
+    assert lines[1] == ""
+    for line, first in zip((lines[0], lines[2]), best, strict=True):
+        texts, scores = line.split("\t")[::2], [float(score) for score in line.split("\t")[1::2]]
+        assert texts[0] == first
+        assert len(set(texts)) == 3
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_runs_together_are_another_model_and_must_share_their_symbols(runs: list[Path], answer: Filter) -> None:
+    assert answer(b"cat\n", runs[0], runs[0])[1] == answer(b"cat\n", runs[0])[1]
+    scored = ["--beam", 2, "--nbest", 2]
+    one, both = (answer(b"cat\ntaco\n", *some, *scored)[1] for some in ([runs[0]], runs[:2]))
+    assert one != both
+    code, wrote, error = answer(b"cat\n", runs[0], runs[2])
+    assert (code, wrote) == (2, b"")
+    assert "must have the same symbols, in the same order, and units, but" in error
+
+
+def test_maps_of_lines_are_saved(runs: list[Path], answer: Filter, tmp_path: Path) -> None:
+    code, wrote, _ = answer(b"cat\n\norca\n", runs[0], "--attention", tmp_path / "maps.npz")
+    arrays = np.load(tmp_path / "maps.npz")
+    assert code == 0
+    assert arrays["line1/read"].tolist() == ["<bos>", "c", "a", "t", "<eos>"]
+    assert not any(name.startswith("line2/") for name in arrays)
+    wanted = [word for word in wrote.decode().splitlines()[2].split(" ") if word]
+    assert [symbol for symbol in arrays["line3/written"].tolist() if symbol != "<eos>"] == wanted
+    rows = arrays["line3/cross/layer0"]
+    assert rows.shape[1:] == (len(arrays["line3/written"]), 6)
+    assert rows.sum(axis=-1) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["--nbest", "3"], 2, "nbest must not be above beam, but they are 3 and 1"),
+        (["--length-penalty", "0.5"], 2, "--length-penalty does nothing without --beam, but is 0.5"),
+        (["--beam", "2", "--length-penalty", "-1"], 2, "length_penalty must be at least 0 and finite, but is -1.0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    runs: list[Path], answer: Filter, arguments: list[str], code: int, line: str
+) -> None:
+    assert answer(b"cat\n", runs[0], *arguments) == (code, b"", f"lookback: {line}\n")
+
+
+def test_a_folder_that_is_no_run_is_one_clean_line(answer: Filter, tmp_path: Path) -> None:
+    code, wrote, error = answer(b"cat\n", tmp_path)
+    assert (code, wrote, error.count("\n")) == (1, b"", 1)
+    assert str(tmp_path) in error
+
+
+def test_an_output_that_never_ends_is_cut_off_and_counted(runs: list[Path], answer: Filter) -> None:
+    code, wrote, warnings = answer(b"cat\norca\n", runs[0], "--max-symbols", 1)
+    assert code == 0
+    assert all(len(line.split()) <= 1 for line in wrote.splitlines())
+    assert "did not end and were cut off" in warnings or "did not end and was cut off" in warnings
+
+
+def test_text_of_controls_is_text(runs: list[Path], answer: Filter) -> None:
+    code, wrote, warnings = answer(b"<eos>\n<pad>\n<bos>cat\n", runs[0])
+    assert (code, wrote.count(b"\n")) == (0, 3)
+    assert b"<" not in wrote  # nor is it ever written
+    assert "read as unknown" in warnings
+
+
+def test_the_output_is_utf_8_whatever_the_language(runs: list[Path]) -> None:
+    environment = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    script = [sys.executable, str(ROOT / "scripts" / "predict.py"), str(runs[0])]
+    done = subprocess.run(script, input="日\ncat\n".encode(), capture_output=True, env=environment, check=True)
+    assert len(done.stdout.decode().splitlines()) == 2
+    assert b"read as unknown" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_it_without_a_word(runs: list[Path]) -> None:
+    command = (
+        f"yes cat | head -20000 | '{sys.executable}' scripts/predict.py '{runs[0]}' --batch-size 512 | head -1"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=ROOT, check=True, timeout=100)
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == b""
+
+
+def test_a_large_batch_reads_no_further_than_it_must(runs: list[Path]) -> None:
+    read: list[int] = []
+
+    def texts() -> Any:
+        for number in range(3 * predictor.CHUNK_LINES):
+            read.append(number)
+            yield "cat"
+
+    first = next(Predictor([runs[0]], "cpu").write(texts(), Rules(max_tokens=2)))
+    assert len(first) == 1
+    assert len(read) == predictor.CHUNK_LINES
+
+
+# ------------------------------------------------------------------------------------------------- evaluate.py
+
+
+def evaluated(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = score_file.main(list(map(str, arguments)))
+    return code, *capfd.readouterr()
+
+
+def test_a_file_is_scored_by_its_text(
+    runs: list[Path], answer: Filter, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wrote = answer(b"cat\norca\ntaco\n", runs[0])[1].decode().splitlines()
+    lines = [f"cat\t{wrote[0]}", f"orca\t{wrote[1]} t", "taco\tunknown", f"cat\t{wrote[0]}"]
+    (tmp_path / "test.tsv").write_text("\n".join(lines), encoding="utf-8")
+    code, out, error = evaluated(capfd, runs[0], tmp_path / "test.tsv", "--json", tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (code, error) == (0, "")
+    assert (found["pairs"], found["exact_match"], found["word_error_rate"]) == (4, 0.5, 0.5)
+    assert [one["right"] for one in found["outputs"]] == [True, False, False, True]
+    assert [one["distance"] for one in found["outputs"]][:2] == [0, 1]
+    assert found["by_length"]["3"]["pairs"] == 2
+    assert "all       4   0.5000       0.5000" in out
+    assert "unknown" in out
+
+
+def test_a_bad_line_of_the_file_is_told_or_left_out(
+    runs: list[Path], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test.tsv").write_text("cat\tt a c\nno tab\n", encoding="utf-8")
+    code, _, error = evaluated(capfd, runs[0], tmp_path / "test.tsv")
+    assert (code, error) == (2, f"lookback: {tmp_path / 'test.tsv'}, line 2: must have one tab, but has none\n")
+    code, out, error = evaluated(capfd, runs[0], tmp_path / "test.tsv", "--skip")
+    assert code == 0
+    assert "line 2 is left out" in error
+    assert "all       1" in out
+
+
+def test_what_a_file_holds_cannot_steer_the_terminal(
+    runs: list[Path], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test.tsv").write_text("c\x1b[31mt\t[bold]x \x1b]0;title\x07\n", encoding="utf-8")
+    _, out, _ = evaluated(capfd, runs[0], tmp_path / "test.tsv")
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "[bold]x" in out.replace("\n", "")
+
+
+def test_a_run_needs_only_its_folder(runs: list[Path], answer: Filter, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(runs[0], moved)
+    assert checkpoint_path(moved, "best").exists()
+    assert answer(b"cat\n", moved)[1] == answer(b"cat\n", runs[0])[1]
