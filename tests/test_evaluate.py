@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lookback.attention import Maps
-from lookback.by_length import LengthScore, batches, beyond, evaluate, evaluate_length, few, pairs_of
+from lookback.by_length import LengthScore, batches, beyond, evaluate, evaluate_length, few, overall, pairs_of
 from lookback.data import collate
 from lookback.evaluate import (
     EvaluateSettings,
@@ -446,6 +446,12 @@ def test_a_task_with_a_mark_and_two_vocabularies_is_decoded_and_shown() -> None:
 def result(length: int, exact_match: float, token_accuracy: float | None) -> LengthScore:
     shown = Example([], [], [], True)
     return LengthScore(length, 7, 21, True, exact_match, token_accuracy, None, None, 9.0, shown)
+
+
+def test_over_all_strings_each_string_and_each_token_counts_alike() -> None:
+    rows = [result(2, 1.0, 1.0), replace(result(9, 0.25, 0.5), strings=14, tokens=63)]
+    assert overall(rows) == {"strings": 21, "exact_match": (7 * 1.0 + 14 * 0.25) / 21, "token_accuracy": 0.625}
+    assert overall([result(2, 0.5, None)]) == {"strings": 7, "exact_match": 0.5}
 
 
 def test_beyond_training_every_length_counts_alike() -> None:

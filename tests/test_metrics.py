@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lookback.metrics import score, sequence_loss
-from lookback.tokens import EOS, PAD
+from lookback.tokens import EOS, PAD, UNK
 
 BATCH, TARGET, SYMBOLS = 2, 5, 11
 LABELS = torch.tensor([[7, 4, 9, 5, EOS], [6, EOS, PAD, PAD, PAD]])
@@ -165,3 +165,10 @@ def test_pad_columns_beside_both_change_no_score() -> None:
     assert result.exact_match.tolist() == [True, True]
     assert result.token_accuracy == 1.0
     assert result.tokens.tolist() == [5, 2]
+
+
+def test_nothing_is_right_where_an_unknown_symbol_is_wanted() -> None:
+    labels = torch.tensor([[5, UNK, EOS], [5, 6, EOS]])
+    found = score(labels, labels)
+    assert found.exact_match.tolist() == [False, True]
+    assert (found.hits.tolist(), found.tokens.tolist()) == ([2, 3], [3, 3])

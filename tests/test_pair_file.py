@@ -15,6 +15,7 @@ from lookback.pair_file import (
     PairFileError,
     Reading,
     conflicts,
+    digest,
     duplicates,
     overlap,
     read_pairs,
@@ -176,6 +177,14 @@ def test_duplicates_and_conflicts_are_counted(tmp_path: Path) -> None:
     assert duplicates(file) == 1 + 2
     assert conflicts(file) == 2  # a and d
     assert conflicts(read(tmp_path, b"a\tx\na\tx\nb\tx\n")) == 0
+
+
+def test_a_digest_is_of_names_and_pairs_and_not_of_line_ends(tmp_path: Path) -> None:
+    one = digest({"train": read(tmp_path, b"a\tx\nb\ty\n")})
+    assert digest({"train": read(tmp_path, b"\xef\xbb\xbfa\tx\r\nb\ty")}) == one
+    others = [b"a\tx\nb\tz\n", b"a\tx\nc\ty\n", b"b\ty\na\tx\n", b"a\tx\n", b"a\ty\nb\tx\n"]
+    found = {digest({"train": read(tmp_path, content)}) for content in others}
+    assert len(found | {one, digest({"test": read(tmp_path, b"a\tx\nb\ty\n")})}) == len(others) + 2
 
 
 def test_overlap_counts_pairs_and_sources_of_the_other_file(tmp_path: Path) -> None:

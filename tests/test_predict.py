@@ -221,6 +221,16 @@ def test_a_file_is_scored_by_its_text(
     assert "unknown" in out
 
 
+def test_an_output_that_was_cut_off_is_wrong_even_if_all_is_there(
+    runs: list[Path], answer: Filter, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first = answer(b"cat\n", runs[0], "--max-symbols", 1)[1].decode().strip()
+    (tmp_path / "test.tsv").write_text(f"cat\t{first}\n", encoding="utf-8")
+    evaluated(capfd, runs[0], tmp_path / "test.tsv", "--max-symbols", 1, "--json", tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["outputs"][0]["distance"], found["exact_match"]) == (0, 0.0)
+
+
 def test_a_bad_line_of_the_file_is_told_or_left_out(
     runs: list[Path], capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

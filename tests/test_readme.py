@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import claim_report, comparison, config, examine, launcher, nodes
+from lookback import claim_report, comparison, config, examine, intervals, launcher, nodes
 from lookback.claim_report import Examined
 from lookback.claims.base import Claim
 
@@ -110,6 +110,36 @@ QUOTED = [
 @pytest.mark.parametrize(("folder", "title"), QUOTED)
 def test_the_tables_of_comparisons_are_those_of_their_reports(folder: str, title: str) -> None:
     assert "\n".join(sheet(folder, title)) in README
+
+
+def together(language: str, file: str = "ensemble.txt") -> float:
+    """The word error rate in percent of runs that predict together."""
+    lines = (ROOT / f"runs/reference/pairs/{language}/{file}").read_text(encoding="utf-8").splitlines()
+    return next(100 * float(line.split()[3]) for line in lines if line.split()[:1] == ["all"])
+
+
+def test_the_word_error_rates_are_those_of_the_reference_runs() -> None:
+    languages = ("ady", "gre", "ice", "ita", "khm")
+    means = []
+    for language in languages:
+        cells = []
+        for model, count in (("transformer", 5), ("rnn_bahdanau", 10)):
+            found = (ROOT / f"runs/reference/pairs/{language}").glob(f"**/{model}/seed*/summary.json")
+            rates = [100 * (1 - json.loads(path.read_text())["overall"]["exact_match"]) for path in sorted(found)]
+            mean = intervals.estimate(rates)
+            assert len(rates) == count
+            assert mean is not None
+            cells.append(f"{mean.mean:.1f}±{mean.half_width:.1f}")
+            means.append(mean.mean)
+        cells.append(f"{together(language):.0f}")
+        row = re.escape(f" | {' | '.join(cells)} |")
+        assert re.search(rf"\| {language} \| \d+{row}", README)
+    both = sum(together(language, "ensemble_of_both.txt") for language in languages) / 5
+    all_together = sum(map(together, languages)) / 5
+    assert (
+        f"| mean | 21.6 | {sum(means[0::2]) / 5:.1f} | {sum(means[1::2]) / 5:.1f} | {all_together:.1f} |" in README
+    )
+    assert f"`ensemble_of_both.txt`: {both:.1f} on average" in README
 
 
 def unwatched(raw: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from lookback.tokens import PAD
+from lookback.tokens import PAD, UNK
 
 
 def sequence_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -42,7 +42,7 @@ class Score:
 
 
 def score(output: Tensor, labels: Tensor) -> Score:
-    """Compare outputs with labels, place by place.
+    """Compare outputs with labels, place by place. Nothing is right where an unknown symbol is wanted.
 
     Args:
         output: (batch, any width), ids.
@@ -51,5 +51,5 @@ def score(output: Tensor, labels: Tensor) -> Score:
     width = labels.shape[1]
     output = F.pad(output, (0, max(0, width - output.shape[1])), value=PAD)[:, :width]
     real = labels != PAD
-    right = (output == labels) & real
+    right = (output == labels) & real & (labels != UNK)
     return Score((right | ~real).all(dim=1), right.sum(dim=1), real.sum(dim=1))
