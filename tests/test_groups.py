@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from conftest import write_run
 from lookback import results
-from lookback.groups import Group, differing, flat, grouped, signature
+from lookback.groups import Group, differing, flat, grouped, signature, tasks
 from lookback.intervals import estimate
 
 T_1 = 12.7062  # Student's t at 0.975 with 1 degree of freedom
@@ -165,3 +166,18 @@ def test_a_value_that_a_run_lacks_is_left_out(tmp_path: Path) -> None:
     )
     assert Group("x", runs).by_seed("steps_to_99") == {3: 40.0}
     assert Group("x", runs).values("no such column") == []
+
+
+def test_tasks_are_told_apart_by_the_settings_that_more_than_one_of_them_has(tmp_path: Path) -> None:
+    own = {"_target_": "lookback.tasks.pairs.Pairs", "train": "/far/away/words.tsv", "min_count": 3}
+    other = {**own, "train": "/far/away/names.tsv"}
+    drawn = {"_target_": "lookback.tasks.copy.Copy", "alphabet_size": 26}
+    groups = []
+    for name, node in (("one", own), ("two", other), ("three", drawn)):
+        result = read(write_run(tmp_path / name))[0]
+        groups.append(Group(name, [replace(result, raw={**result.raw, "task": node})]))
+    assert tasks(groups) == {
+        "one": "pairs train=words.tsv min_count=3",
+        "two": "pairs train=names.tsv min_count=3",
+        "three": "copy",
+    }

@@ -174,6 +174,13 @@ def test_the_output_is_utf_8_whatever_the_language(runs: list[Path]) -> None:
     assert b"read as unknown" in done.stderr
 
 
+def test_a_closed_output_is_one_clean_line(runs: list[Path]) -> None:
+    command = f"echo cat | '{sys.executable}' scripts/predict.py '{runs[0]}' >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=ROOT, check=False, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr == b"lookback: standard input and output must be open, but one of them is closed\n"
+
+
 def test_a_reader_that_leaves_ends_it_without_a_word(runs: list[Path]) -> None:
     command = (
         f"yes cat | head -20000 | '{sys.executable}' scripts/predict.py '{runs[0]}' --batch-size 512 | head -1"
@@ -258,3 +265,10 @@ def test_a_run_needs_only_its_folder(runs: list[Path], answer: Filter, tmp_path:
     shutil.copytree(runs[0], moved)
     assert checkpoint_path(moved, "best").exists()
     assert answer(b"cat\n", moved)[1] == answer(b"cat\n", runs[0])[1]
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "many"])
+def test_a_count_that_is_none_is_refused(count: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        score_file.main(["run", "file", "--worst", count])
+    assert f"--worst: must be a whole number above 0, but is {count}" in capfd.readouterr().err

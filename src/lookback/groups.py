@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from lookback.results import Result
@@ -51,8 +52,9 @@ def tasks(groups: Sequence[Group]) -> dict[str, str]:
     different = differing({group.name: group.task for group in groups})
     words = {}
     for group in groups if different else []:
-        own = {key: values[group.name] for key, values in different.items() if key != "_target_"}
-        settings = [f"{key}={value}" for key, value in own.items() if value is not None]
+        shared = [key for key, values in different.items() if sum(v is not None for v in values.values()) > 1]
+        own = {key: different[key][group.name] for key in shared if key != "_target_"}
+        settings = [f"{key}={Path(str(value)).name}" for key, value in own.items() if value is not None]
         words[group.name] = " ".join([class_name(group.task), *settings])
     return words
 

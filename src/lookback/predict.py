@@ -82,11 +82,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code, as in `guarded`.
     """
-    return guarded(lambda: _run(parser().parse_args(arguments), sys.stdin.buffer, sys.stdout.buffer))
+    return guarded(lambda: _run(parser().parse_args(arguments)))
 
 
-def _run(typed: argparse.Namespace, stdin: BinaryIO, stdout: BinaryIO) -> None:
+def _run(typed: argparse.Namespace) -> None:
     """Answer every line."""
+    if sys.stdin is None or sys.stdout is None:  # what Python makes of a closed one
+        raise ValueError("standard input and output must be open, but one of them is closed")
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     if typed.attention is not None and len(typed.runs) > 1:
         raise ValueError(f"--attention takes one run, but there are {len(typed.runs)}")
     searched = rules(typed, typed.nbest)

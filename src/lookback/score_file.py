@@ -17,7 +17,7 @@ from lookback.checkpoint import write_whole
 from lookback.console import SteadyConsole, printable
 from lookback.error_rates import ErrorRates, Scored, by_length, error_rates, worst
 from lookback.pair_file import PairFile, Reading, read_pairs
-from lookback.predict import add_rules, rules
+from lookback.predict import add_rules, positive, rules
 from lookback.predictor import Predictor, Rules
 from lookback.symbols import split
 from lookback.tasks.base import Task
@@ -44,10 +44,15 @@ def parser() -> argparse.ArgumentParser:
     )
     add_rules(made)
     made.add_argument("file", type=Path, metavar="FILE", help="pairs to test on")
-    made.add_argument("--worst", type=int, default=10, metavar="N", help="outputs shown that are farthest off")
+    made.add_argument("--worst", type=_count, default=10, metavar="N", help="outputs shown that are farthest off")
     made.add_argument("--json", type=Path, metavar="PATH", help="write all numbers and all outputs there")
     made.add_argument("--skip", action="store_true", help="leave out lines that are no pairs")
     return made
+
+
+def _count(text: str) -> int:
+    """A whole number, 0 or more."""
+    return 0 if text == "0" else positive(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
