@@ -576,10 +576,12 @@ def test_earlier_runs_are_whole_runs_of_this_code_and_a_finished_one_before_othe
         ("k", "eight", "finished", "now"),
         ("l", "nine", "interrupted", "now"),
         ("m", "ten", "finished", "now"),
+        ("n", "one", "finished", "now"),
     ]:
         folder = here / name
         folder.mkdir(parents=True)
         summary = {"status": status, "config_digest": digest, "code_version": version, "changed": name == "k"}
+        summary |= {"pairs_digest": "pairs"} if name == "n" else {}
         (folder / "summary.json").write_text(json.dumps(summary))
         for file in ("metrics.jsonl", "config.yaml"):
             (folder / file).touch()
@@ -589,10 +591,11 @@ def test_earlier_runs_are_whole_runs_of_this_code_and_a_finished_one_before_othe
     with checkpoint.locked(here / "l"), checkpoint.locked(here / "m"):  # as if others were working there
         found = compare.earlier_runs(here)
     assert found == {
-        "one": here / "b",
-        "two": here / "d",
-        "four": here / "f" / "g",
-        "ten": here / "m",  # finished, so nobody will change it
+        ("one", ""): here / "b",
+        ("one", "pairs"): here / "n",
+        ("two", ""): here / "d",
+        ("four", ""): here / "f" / "g",
+        ("ten", ""): here / "m",  # finished, so nobody will change it
     }
     assert compare.earlier_runs(here / "nowhere") == {}
 

@@ -286,10 +286,10 @@ def test_an_end_at_the_wrong_place_and_a_missing_end_are_shown(wrote: str, ended
     assert shown(pair("ab", wrote, ended=ended))[0][5] == cells
 
 
-def test_symbols_of_several_characters_stand_apart() -> None:
-    assert shown(pair(["one", "two"], ["one", "a", "<pad>"])) == [
-        ["wrong symbol", "2", "2", "two one", "one two", "one <strong>a</strong> &lt;pad&gt;"]
-    ]
+def test_words_stand_apart_and_characters_do_not() -> None:
+    words = replace(pair(["one", "a", "b"], ["one", "a", "<pad>"]), source_unit="word", target_unit="word")
+    assert shown(words) == [["wrong symbol", "3", "3", "b a one", "one a b", "one a <strong>&lt;pad&gt;</strong>"]]
+    assert shown(replace(words, source_unit="character"))[0][3:5] == ["baone", "one a b"]
     assert shown(pair("ab", ["a", "<pad>"]))[0][5] == "a<strong>&lt;pad&gt;</strong>"
 
 

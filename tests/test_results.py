@@ -58,6 +58,7 @@ def test_a_row_has_what_configuration_summary_and_history_say(tmp_path: Path) ->
         "python": "3.12",
         "split": "test",
         "data_digest": "da7a5",
+        "pairs_digest": "",
         "config_digest": config.digest(config.read(folder / "config.yaml")),
         "code_version": "0c0de0",
         "reused": True,

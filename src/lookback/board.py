@@ -21,6 +21,7 @@ from lookback.failures import cell
 from lookback.figures import MapPicture, Panel, Picture
 from lookback.probes import PlaceMaps, Probe, heads_panels, kind
 from lookback.rules import DrawnLengths, NonNegativeInt, PositiveInt
+from lookback.symbols import BETWEEN
 
 
 def board_arguments(folder: str) -> str:
@@ -77,8 +78,9 @@ class Board:
         """Log decoded strings as a table, wrong symbols in bold."""
         rows = ["| source | wanted | wrote | |", "|---|---|---|---|"]
         for example in examples:
-            wrote = "".join(f"**{cell([s])}**" if wrong else cell([s]) for s, wrong in example.marked())
-            cells = [cell(example.source), cell(example.wanted)]
+            apart, between = (BETWEEN[unit] for unit in (example.source_unit, example.target_unit))
+            wrote = between.join(f"**{cell([s])}**" if wrong else cell([s]) for s, wrong in example.marked())
+            cells = [cell(example.source, apart), cell(example.wanted, between)]
             rows.append(f"| {cells[0]} | {cells[1]} | {wrote} | {example.verdict()} |")
         self._add(lambda writer: writer.add_text("samples/val", "\n".join(rows), step))
 

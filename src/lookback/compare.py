@@ -127,8 +127,9 @@ def train(plan: Plan, folder: Path, console: SteadyConsole) -> tuple[list[Result
     """
     planned = [Planned(entry, seed, folder) for seed in plan.settings.seeds for entry in plan.entries]
     known = earlier_runs(RUNS) if plan.settings.reuse else {}
+    digests = {one.entry.name: config.task_of(one.raw).digest for one in planned} if known else {}
     for one in planned:
-        earlier = known.get(config.digest(one.raw))
+        earlier = known.get((config.digest(one.raw), digests.get(one.entry.name, "")))
         if earlier is not None:
             one.take(earlier)
     waiting = [one for one in planned if not one.reused]
@@ -147,17 +148,18 @@ def headline(plan: Plan, entry: Entry) -> str:
     return f"{text}; its own {', '.join(stands)} stands, not what was typed" if stands else text
 
 
-def earlier_runs(root: Path) -> dict[str, Path]:
-    """Runs that this very code made from start to end, or began: digest of the configuration -> folder.
+def earlier_runs(root: Path) -> dict[tuple[str, str], Path]:
+    """Runs that this very code made from start to end, or began: digests of configuration and pairs -> folder.
 
     A finished one comes first; one that another process is working on is left alone.
     """
-    version, found = code_version(), {}
+    version, found = code_version(), dict[tuple[str, str], Path]()
     for path in sorted(root.rglob("summary.json")):
         summary = results.read_summary(path.parent)
         whole = (path.parent / "metrics.jsonl").exists() and (path.parent / "config.yaml").exists()
         if whole and summary.get("code_version") == version and not summary.get("changed"):
-            key, finished = summary["config_digest"], summary["status"] == "finished"
+            key = (summary["config_digest"], summary.get("pairs_digest", ""))
+            finished = summary["status"] == "finished"
             if finished or (key not in found and not checkpoint.is_locked(path.parent)):
                 found[key] = path.parent
     return found

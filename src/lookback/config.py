@@ -127,9 +127,15 @@ def build(raw: Mapping[str, Any]) -> Config:
     closed = {name: kind(**schema.coerced(schema.keywords(kind), raw[name])) for name, kind in CLOSED.items()}
     train, data = closed["train"], closed["data"]
     if train.epochs is not None:
-        batches = factory(raw["task"])().batches_an_epoch(data.batch_size, data.trained)
+        batches = task_of(raw).batches_an_epoch(data.batch_size, data.trained)
         closed["train"] = replace(train, steps=train.epochs * batches)
     return Config(dict(raw), raw["seed"], factory(raw["task"]), factory(raw["model"]), **closed)
+
+
+def task_of(raw: Mapping[str, Any]) -> Task:
+    """The task of a checked configuration."""
+    task: Task = factory(raw["task"])()
+    return task
 
 
 def build_parts(raw: Mapping[str, Any], state: dict[str, Any] | None = None) -> tuple[Task, Callable[[], Seq2Seq]]:
@@ -146,7 +152,7 @@ def build_parts(raw: Mapping[str, Any], state: dict[str, Any] | None = None) -> 
     problems = [problem for name, base in OPEN.items() for problem in check_node(name, raw.get(name), base)]
     if problems:
         raise ConfigError(problems)
-    task: Task = factory(raw["task"])()
+    task = task_of(raw)
     if state:
         task.restore(state)
     return task, functools.partial(factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
@@ -200,7 +206,7 @@ def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
     """Task and model together, and the lengths that are asked of them."""
     what = "task"
     try:
-        task: Task = factory(raw["task"])()
+        task = task_of(raw)
         symbols = len(task.source_vocabulary), len(task.target_vocabulary)
         what = "model"
         with torch.device("meta"):

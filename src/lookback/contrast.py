@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lookback.alignment import NOWHERE
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look, kind
-from lookback.tokens import spelled
+from lookback.symbols import join
 
 BY_PLACE = 0.1  # a head below this distance looks by place, not by symbol
 BY_SYMBOL = 0.5  # a head above it looks elsewhere when the symbols are others
@@ -228,4 +228,4 @@ def _names(heads: Sequence[HeadContrast]) -> str:
 
 
 def _text(look: Look) -> str:
-    return spelled(look.example.source)
+    return join(look.example.source, look.example.source_unit)

@@ -10,6 +10,7 @@ from lookback.decode import evaluating, greedy
 from lookback.metrics import score, sequence_loss
 from lookback.models.base import Seq2Seq
 from lookback.rules import Lengths, NonNegativeInt, PositiveInt
+from lookback.symbols import Unit
 from lookback.tasks.base import Task
 from lookback.tokens import EOS, PAD
 
@@ -47,8 +48,15 @@ class EvaluateSettings:
 class Example:
     """One decoded string: symbols read, to be written, and written.
 
-    `ended` = it wrote EOS; `left` = decoding was left at its last symbol, which is its first wrong one; `known` =
-    an answer is known to compare it with.
+    Attributes:
+        source: symbols.
+        wanted: symbols; none where no answer is known.
+        wrote: symbols.
+        ended: it wrote EOS.
+        left: decoding was left at its last symbol, which is its first wrong one.
+        known: an answer is known to compare it with.
+        source_unit: what a symbol of the source is in a text.
+        target_unit: the same of the target.
     """
 
     source: list[str]
@@ -57,6 +65,8 @@ class Example:
     ended: bool
     left: bool = False
     known: bool = True
+    source_unit: Unit = "character"
+    target_unit: Unit = "character"
 
     @property
     def right(self) -> bool:
@@ -97,6 +107,8 @@ def example(task: Task, batch: Batch, tokens: torch.Tensor, row: int) -> Example
         wanted=task.target_vocabulary.decode(wanted),
         wrote=task.target_vocabulary.decode(wrote[: wrote.index(EOS)] if ended else wrote),
         ended=ended,
+        source_unit=task.source_unit,
+        target_unit=task.target_unit,
     )
 
 

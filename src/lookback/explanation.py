@@ -19,7 +19,8 @@ from lookback.models.recurrent import LookBack
 from lookback.probes import Look, kind
 from lookback.run_folder import class_name
 from lookback.subjects import Subject
-from lookback.tokens import CONTROL_NAMES, EOS, spelled
+from lookback.symbols import join
+from lookback.tokens import CONTROL_NAMES, EOS
 
 MOST, HALF = 0.9, 0.5  # weights from which on a row is said to hand on almost only one value, or mostly one
 
@@ -59,8 +60,8 @@ class Explained:
         return int(self.shown.probe.right[row]) if kind(self.place) == "cross" else NOWHERE
 
     def wrong(self, row: int) -> str:
-        """What should have been written in a row; empty if that is what was written, or the row writes nothing."""
-        if kind(self.place) == "encoder_self":
+        """What should have been written in a row; empty if it was, or nobody knows, or the row writes nothing."""
+        if kind(self.place) == "encoder_self" or not self.shown.example.known:
             return ""
         wanted = [*self.shown.example.wanted, CONTROL_NAMES[EOS]]
         right = wanted[row] if row < len(wanted) else "nothing"
@@ -106,16 +107,20 @@ def _about(it: Explained) -> list[str]:
     """The run, the head and what was written."""
     one, example = it.one, it.shown.example
     task = (inspect.getdoc(type(one.task)) or "").partition("\n")[0]
-    wrote, wanted = (code(spelled(text)) if text else "nothing" for text in (example.wrote, example.wanted))
+    sides = (example.wrote, example.wanted)
+    wrote, wanted = (code(join(side, example.target_unit)) if side else "nothing" for side in sides)
+    verdict = f", which is {'right' if example.right else f'wrong ({example.verdict()})'}"
+    if not example.known:
+        wanted, verdict = "nobody knows it", "" if example.ended else ", which did not end by itself"
     return [
         "These numbers are of a trained model, on one string.",
         "",
         f"- Task: {code(class_name(one.raw['task']))}. {task}",
         f"- Model: {code(one.name)}, with its weights of step {one.step:,}; {_sizes(it)}",
         f"- Head: {code(head_name(it.place, it.head))}, because {it.why}.",
-        f"- Source: {code(''.join(example.source))}",
+        f"- Source: {code(join(example.source, example.source_unit))}",
         f"- Right answer: {wanted}",
-        f"- Output of the model: {wrote}, which is {'right' if example.right else f'wrong ({example.verdict()})'}.",
+        f"- Output of the model: {wrote}{verdict}.",
     ]
 
 

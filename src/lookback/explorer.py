@@ -258,7 +258,8 @@ def words(look: Look) -> str:
     plain = [[(symbol, False) for symbol in row] for row in (look.example.source, look.example.wanted)]
     rows = [[(visible(symbol), wrong) for symbol, wrong in row] for row in [*plain, look.example.marked()]]
     widths = [max(len(symbol) for symbol, _ in column) for column in zip_longest(*rows, fillvalue=("", False))]
-    between = " " if max(widths, default=1) > 1 else ""
+    spaced = "word" in (look.example.source_unit, look.example.target_unit)
+    between = " " if spaced or max(widths, default=1) > 1 else ""
     across = max(1, LETTERS // (max(widths, default=1) + len(between)))
     lines = []
     for start in range(0, max(len(widths), 1), across):

@@ -27,7 +27,8 @@ from rapidfuzz.distance import OSA, Levenshtein
 from lookback.by_length import LengthScore, few
 from lookback.checkpoint import write_whole
 from lookback.evaluate import Example
-from lookback.tokens import CONTROL_NAMES, EOS, gap
+from lookback.symbols import BETWEEN
+from lookback.tokens import CONTROL_NAMES, EOS
 
 KINDS = ("stopped early", "ran on", "repeated", "skipped", "swapped", "wrong symbol")
 EXAMPLES = 5  # of each kind in failures.md
@@ -196,9 +197,8 @@ def leave(folder: Path, scores: Sequence[LengthScore]) -> str:
 
 
 def _record(failure: Failure) -> dict[str, object]:
-    record = {**vars(failure), **vars(failure.example)}
-    del record["example"], record["left"], record["known"]
-    return record
+    example = {name: getattr(failure.example, name) for name in ("source", "wanted", "wrote", "ended")}
+    return {name: value for name, value in vars(failure).items() if name != "example"} | example
 
 
 def cell(symbols: Sequence[str], between: str = "") -> str:
@@ -244,7 +244,7 @@ def _spread(group: Sequence[Failure], count: int) -> list[Failure]:
 def _example_line(failure: Failure) -> str:
     """A line of the table of examples. Long strings are cut around the first wrong place, sources in the middle."""
     example, place = failure.example, failure.first_wrong - 1
-    between = gap([*example.source, *example.wanted, *example.wrote])
+    between, apart = (BETWEEN[unit] for unit in (example.target_unit, example.source_unit))
     wanted, wrote = ([cell([symbol]) for symbol in side] for side in (example.wanted, example.wrote))
     if not example.ended:
         wrote.append(" (cut off)")
@@ -258,7 +258,7 @@ def _example_line(failure: Failure) -> str:
         ("..." if start else "") + between.join(side[start:stop]) + ("..." if stop < len(side) else "")
         for side in (wanted, wrote)
     ]
-    source = cell(example.source, between)
+    source = cell(example.source, apart)
     if len(example.source) > LONGEST:
-        source = f"{cell(example.source[:AROUND], between)}...{cell(example.source[-AROUND:], between)}"
+        source = f"{cell(example.source[:AROUND], apart)}...{cell(example.source[-AROUND:], apart)}"
     return _line([failure.kind, failure.length, failure.first_wrong, source, *sides])

@@ -42,20 +42,25 @@ class Group:
 
     @property
     def task(self) -> dict[str, Any]:
-        """The task, as the configuration has it."""
-        node: dict[str, Any] = self.results[0].raw["task"]
-        return node
+        """What its runs learned: see `Result.task`."""
+        return self.results[0].task
 
 
 def tasks(groups: Sequence[Group]) -> dict[str, str]:
     """Name -> its task in words, with the settings in which tasks differ; empty where all have the same task."""
-    different = differing({group.name: group.task for group in groups})
+    if not differing({group.name: group.task for group in groups}):
+        return {}
+    different = differing({group.name: group.results[0].raw["task"] for group in groups})
+    shared = [key for key, values in different.items() if sum(v is not None for v in values.values()) > 1]
     words = {}
-    for group in groups if different else []:
-        shared = [key for key, values in different.items() if sum(v is not None for v in values.values()) > 1]
+    for group in groups:
         own = {key: different[key][group.name] for key in shared if key != "_target_"}
         settings = [f"{key}={Path(str(value)).name}" for key, value in own.items() if value is not None]
         words[group.name] = " ".join([class_name(group.task), *settings])
+    for group in groups:
+        alike = [other for other in groups if words[other.name].partition(" pairs=")[0] == words[group.name]]
+        if any(other.task != group.task for other in alike):  # files whose names do not tell them apart
+            words[group.name] += f" pairs={group.task.get('pairs', 'unknown')}"
     return words
 
 
@@ -97,7 +102,7 @@ def grouped(results: Sequence[Result]) -> tuple[list[Group], list[Result]]:
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         if not result.problem:
-            alike.setdefault((result.name, signature(result.raw)), []).append(result)
+            alike.setdefault((result.name, signature(result.terms)), []).append(result)
     names = _told_apart(alike)
     groups = []
     for key, members in alike.items():
@@ -120,7 +125,7 @@ def renamed(result: Result, name: str, problem: str = "") -> Result:
 def _told_apart(alike: Mapping[tuple[str, str], list[Result]]) -> dict[tuple[str, str], str]:
     names = {}
     for name, mark in alike:
-        twins = {other: members[0].raw for (twin, other), members in alike.items() if twin == name}
+        twins = {other: members[0].terms for (twin, other), members in alike.items() if twin == name}
         own = {key: values[mark] for key, values in differing(twins).items() if key != "seed"}
         shown = ", ".join(_setting(key, value) for key, value in own.items() if not key.startswith(LOGGING))
         shown = shown if len(shown) <= LONGEST_NAME else f"number {list(twins).index(mark) + 1}"

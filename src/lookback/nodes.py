@@ -75,15 +75,19 @@ def build_node(name: str, node: object, base: type) -> object:
     return factory(typing.cast(Mapping[str, Any], node))()
 
 
+def files(node: Mapping[str, Any]) -> list[str]:
+    """The keys of a node that are paths; none of a node that `check_node` refuses."""
+    with suppress(ImportError, AttributeError, ValueError, KeyError, TypeError):
+        return [key for key, kind in schema.keywords(target(node)).items() if kind in (File, File | None)]
+    return []
+
+
 def located(node: object) -> object:
     """The same node with its paths absolute, so that they hold wherever it is read."""
     if not isinstance(node, Mapping):
         return node
-    with suppress(ImportError, AttributeError, ValueError, KeyError, TypeError):  # a node that `check_node` refuses
-        files = [key for key, kind in schema.keywords(target(node)).items() if kind in (File, File | None)]
-        found = {key: node[key] for key in files if isinstance(node.get(key), str) and node[key]}
-        return {**node, **{key: _absolute(path) for key, path in found.items()}}
-    return node
+    found = {key: node[key] for key in files(node) if isinstance(node.get(key), str) and node[key]}
+    return {**node, **{key: _absolute(path) for key, path in found.items()}}
 
 
 def _absolute(path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lookback.symbols import Normal, Unit, count, normalised
+from lookback.symbols import Normal, Unit, count, normalised, tidy
 
 SHOWN = 3  # lines that were left out
 BOM = b"\xef\xbb\xbf"
@@ -56,7 +56,8 @@ class PairFile:
 
     Attributes:
         path: where they are from.
-        sources: texts, normalised if that was asked for.
+        sources: texts, normalised if that was asked for, and with one space between words: equal where a model
+            reads the same symbols.
         targets: the same.
         lines: the line of each pair, from 1.
         skipped: line and what is wrong with it, for lines that were left out.
@@ -148,7 +149,7 @@ def _pair(line: bytes, reading: Reading) -> tuple[str, str]:
     source, target = normalised(text, reading.normalise).split("\t")
     _check_side("source", source, reading.source_unit, reading)
     _check_side("target", target, reading.target_unit, reading)
-    return source, target
+    return tidy(source, reading.source_unit), tidy(target, reading.target_unit)
 
 
 def _check_side(name: str, text: str, unit: Unit, reading: Reading) -> None:

@@ -14,8 +14,9 @@ from lookback.decode import evaluating, greedy
 from lookback.evaluate import Example, example
 from lookback.figures import Panel
 from lookback.models.base import Seq2Seq
+from lookback.symbols import Unit, join
 from lookback.tasks.base import Ids, Task
-from lookback.tokens import BOS, EOS, spelled
+from lookback.tokens import BOS, EOS
 
 AXES = {
     "encoder_self": ("symbol that looks", "symbol looked at"),
@@ -41,12 +42,14 @@ class Probe:
         read: the symbols of the source, marks included.
         written: the symbols that are written, EOS included; row t of a map belongs to the t-th.
         right: (rows,), the right cell of each row of a cross-attention map; NOWHERE where there is none.
+        unit: what a symbol of the source is in a text.
     """
 
     batch: Batch
     read: list[str]
     written: list[str]
     right: Ids
+    unit: Unit = "character"
 
     def watch(self, model: Seq2Seq) -> PlaceMaps:
         """Run the model on the probe."""
@@ -64,7 +67,7 @@ class Probe:
             "cross": (self.written, self.read),
         }[kind(place)]
         outlined = self.cells() if kind(place) == "cross" else []
-        title = spelled(self.read[1:-1]) if title is None else title
+        title = join(self.read[1:-1], self.unit) if title is None else title
         return Panel(title, rows, columns, *AXES[kind(place)], outlined)
 
     def cells(self) -> list[tuple[int, int]]:
@@ -93,7 +96,8 @@ def make_probe(task: Task, source: Ids, written: Ids | None = None, *, ended: bo
         rows = len(target) - 1
         right = np.pad(right[:rows], (0, max(0, rows - len(right))), constant_values=NOWHERE)
     read, labels = (row[0].tolist() for row in (batch.source, batch.labels))
-    return Probe(batch, task.source_vocabulary.decode(read), task.target_vocabulary.decode(labels), right)
+    names = task.source_vocabulary.decode(read), task.target_vocabulary.decode(labels)
+    return Probe(batch, *names, right, task.source_unit)
 
 
 def validation_probe(task: Task, length: int) -> Probe:

@@ -24,7 +24,7 @@ from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look
 from lookback.subjects import Subject, heads
-from lookback.tokens import spelled
+from lookback.symbols import join
 
 AS_TRAINED = "as trained"
 FALL = 0.05  # a change of exact match that is shown in colour
@@ -210,4 +210,4 @@ def _picture(found: Contrast, place: str) -> Picture:
 
 
 def _text(look: Look) -> str:
-    return spelled(look.example.source)
+    return join(look.example.source, look.example.source_unit)

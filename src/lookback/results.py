@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lookback import config
+from lookback.nodes import files
 from lookback.schema import ConfigError, Problem
 
 REACHED = 0.99  # exact match at the longest trained length
@@ -50,6 +51,21 @@ class Result:
     def listed(self) -> bool:
         """Whether it was tested on a list of pairs."""
         return "overall" in self.summary
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What was learned: its node of the configuration, with what files held in the place of their paths."""
+        node: dict[str, Any] = self.raw["task"]
+        digest = self.summary.get("pairs_digest")
+        if not digest:
+            return node
+        paths = files(node)
+        return {**{key: value for key, value in node.items() if key not in paths}, "pairs": digest}
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Its configuration, with `task` in the place of what was typed of it."""
+        return {**self.raw, "task": self.task}
 
     @property
     def judged(self) -> int | None:
@@ -102,6 +118,7 @@ class Result:
             **{name: machine.get(name, "") for name in ("threads", "processor", "device", "torch", "python")},
             "split": summary.get("split", ""),
             "data_digest": summary.get("data_digest", ""),
+            "pairs_digest": summary.get("pairs_digest", ""),
             "config_digest": summary.get("config_digest", ""),
             "code_version": summary.get("code_version", ""),
             "reused": self.reused,

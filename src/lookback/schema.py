@@ -11,6 +11,8 @@ from typing import Any
 import pydantic
 from pydantic import ConfigDict
 
+from lookback.rules import File
+
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 WORDS = {  # pydantic's words, and ours
     "a valid integer": "a whole number",
@@ -87,19 +89,21 @@ def problems(name: str, types: Mapping[str, Any], values: object) -> list[Proble
     try:
         _schema(types).model_validate(values)
     except pydantic.ValidationError as error:
-        return [_problem(name, found, list(types)) for found in error.errors()]
+        return [_problem(name, found, types) for found in error.errors()]
     return []
 
 
-def _problem(name: str, found: Any, known: list[str]) -> Problem:  # noqa: ANN401 (pydantic's dictionary)
+def _problem(name: str, found: Any, types: Mapping[str, Any]) -> Problem:  # noqa: ANN401 (pydantic's dictionary)
     key = ".".join(filter(None, [name, *map(str, found["loc"])]))
     match found["type"]:
         case "extra_forbidden":
-            return Problem(key, unknown(str(found["loc"][-1]), known, f"{name}."), found["input"])
+            return Problem(key, unknown(str(found["loc"][-1]), list(types), f"{name}."), found["input"])
         case "missing":
             return Problem(key, "is missing")
         case _:
             rule = found["msg"].removeprefix("Input should be ")
             for theirs, ours in WORDS.items():
                 rule = rule.replace(theirs, ours)
+            if types.get(str(found["loc"][0])) == File:
+                rule = rule.replace(WORDS["a valid string"], "the path of a file")
             return Problem(key, f"must be {rule}", found["input"])

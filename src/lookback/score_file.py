@@ -19,10 +19,9 @@ from lookback.error_rates import ErrorRates, Scored, by_length, error_rates, wor
 from lookback.pair_file import PairFile, Reading, read_pairs
 from lookback.predict import add_rules, positive, rules
 from lookback.predictor import Predictor, Rules
-from lookback.symbols import split
+from lookback.symbols import Unit, join, split
 from lookback.tasks.base import Task
 from lookback.terminal import guarded, shown_path
-from lookback.tokens import spelled
 
 LONGEST = 100_000  # symbols of a side
 EPILOG = """\
@@ -74,7 +73,7 @@ def _run(typed: argparse.Namespace) -> None:
     file = read_pairs(typed.file.expanduser(), reading(predictor.task, skip=typed.skip))
     console = SteadyConsole(highlight=False, emoji=False)
     outputs = list(scored(predictor, file, searched))
-    show(console, outputs, typed.worst)
+    show(console, outputs, typed.worst, predictor.task.target_unit)
     for number, what in file.skipped:
         sys.stderr.write(f"lookback: {file.path}, line {number} is left out: {what}\n")
     for warning in predictor.counts.warnings():
@@ -110,7 +109,7 @@ def scored(predictor: Predictor, file: PairFile, searched: Rules) -> Iterator[Sc
         yield Scored(source, wanted, wrote, ended, len(task.symbols(source)))
 
 
-def show(console: SteadyConsole, outputs: Sequence[Scored], count: int) -> None:
+def show(console: SteadyConsole, outputs: Sequence[Scored], count: int, unit: Unit) -> None:
     """The rates of all pairs and by length, and the outputs that are farthest off."""
     table = Table(title="Decoded freely", box=SIMPLE, title_justify="left")
     for heading in ("length", "pairs", "exact\nmatch", "word\nerror rate", "token\nerror rate"):
@@ -125,20 +124,20 @@ def show(console: SteadyConsole, outputs: Sequence[Scored], count: int) -> None:
     farthest = worst(outputs, count)
     if farthest:
         console.print("\nfarthest off")
-        console.print(_examples(farthest))
+        console.print(_examples(farthest, unit))
 
 
 def _shares(rates: ErrorRates) -> list[str]:
     return [f"{share:.4f}" for share in (rates.exact_match, rates.word_error_rate, rates.token_error_rate)]
 
 
-def _examples(outputs: Sequence[Scored]) -> Table:
+def _examples(outputs: Sequence[Scored], unit: Unit) -> Table:
     table = Table(box=SIMPLE)
     for heading in ("edits", "source", "wanted", "wrote"):
         table.add_column(heading, justify="right" if heading == "edits" else "left", overflow="fold")
     for one in outputs:
         cut = "" if one.ended else " (cut off)"
-        sides = (one.source, spelled(one.wanted), spelled(one.wrote) + cut)
+        sides = (one.source, join(one.wanted, unit), join(one.wrote, unit) + cut)
         table.add_row(str(one.distance), *(escape(printable(side)) for side in sides))
     return table
 

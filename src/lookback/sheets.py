@@ -252,7 +252,7 @@ def _other_strings(runs: Sequence[Result]) -> list[str]:
     """Seeds whose runs of one task did not see the same strings."""
     digests: dict[int, dict[str, set[str]]] = {}
     for run in runs:
-        task = json.dumps(run.raw["task"], sort_keys=True)
+        task = json.dumps(run.task, sort_keys=True)
         digests.setdefault(run.seed, {}).setdefault(task, set()).add(run.row()["data_digest"])
     differ = [seed for seed in sorted(digests) if any(len(found) > 1 for found in digests[seed].values())]
     return [f"DIFFERS: runs of seed {seed} did not see the same strings" for seed in differ]

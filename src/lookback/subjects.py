@@ -15,13 +15,14 @@ from lookback.evaluate import EvaluateSettings
 from lookback.figures import plain
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
+from lookback.pair_file import PairFileError
 from lookback.probes import Look, Story, kind, look
 from lookback.rules import NonNegativeInt, PositiveInt, Seed
 from lookback.run_folder import checkpoint_path, class_name, snapshots
 from lookback.schema import ConfigError
 from lookback.session import other_run
+from lookback.symbols import join
 from lookback.tasks.base import Ids, Task
-from lookback.tokens import spelled
 
 DEFAULT_LENGTH = 10  # symbols of a string that nobody typed
 
@@ -198,8 +199,11 @@ def common_string(found: Sequence[Subject]) -> str:
     length = min(DEFAULT_LENGTH, *(one.longest for one in found))
     texts = []
     for one in found:
-        [(source, _)] = one.task.probe_pairs([length])
-        texts.append(spelled(one.task.source_vocabulary.decode(source.tolist())))
+        try:
+            [(source, _)] = one.task.probe_pairs([length])
+        except PairFileError as error:  # the files of a run may be gone by now, or changed
+            raise PairFileError(f"{error}; give a string with --source TEXT") from error
+        texts.append(join(one.task.source_vocabulary.decode(source.tolist()), one.task.source_unit))
     for text in texts:
         if all(_takes(one.task, text) for one in found):
             return text

@@ -47,6 +47,7 @@ def contents(
         "tokens_per_second": trainer.tokens / max(trainer.seconds, 1e-9),
         "peak_memory_mib": peak_memory_mib(),
         "split": task.tested(config.evaluate.split),
+        **({"pairs_digest": task.digest} if task.listed else {}),
         **({"overall": overall(scores)} if task.listed and scores else {}),
         "beyond": beyond(scores, config.data.max_length),
         **entries(scores),

@@ -6,6 +6,7 @@ from typing import Literal
 
 Unit = Literal["character", "word"]
 Normal = Literal["none", "NFC"]
+BETWEEN: dict[Unit, str] = {"character": "", "word": " "}  # what stands between two symbols in a text
 
 
 def split(text: str, unit: Unit) -> list[str]:
@@ -31,9 +32,15 @@ def count(text: str, unit: Unit) -> int:
     return text.count(" ") + 1
 
 
+def tidy(text: str, unit: Unit) -> str:
+    """The one text of the same symbols that has a space between words, and none around them."""
+    loose = unit == "word" and ("  " in text or text[:1] == " " or text[-1:] == " ")
+    return join(split(text, unit), unit) if loose else text
+
+
 def join(symbols: Sequence[str], unit: Unit) -> str:
     """The text of some symbols."""
-    return ("" if unit == "character" else " ").join(symbols)
+    return BETWEEN[unit].join(symbols)
 
 
 def normalised(text: str, form: Normal) -> str:

@@ -21,7 +21,7 @@ from lookback.by_length import LengthScore, few, overall
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import Example, Validation
 from lookback.schema import ConfigError
-from lookback.tokens import gap, spelled
+from lookback.symbols import Unit, join
 from lookback.train import StepRecord
 
 EXAMPLES = 4
@@ -184,20 +184,20 @@ def score_notes(scores: Sequence[LengthScore]) -> list[str]:
 def example_lines(example: Example) -> list[str]:
     """One decoded string as three or four lines of markup, with ^ under each wrong symbol; long ones are cut."""
     pairs = example.marked()[:LINE_SYMBOLS]
-    between = gap([*example.source, *example.wanted, *example.wrote])
-    shown = between.join(f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs)
-    marks = between.join(("^" if wrong else " ") * cell_len(symbol) for symbol, wrong in pairs).rstrip()
+    unit = example.target_unit
+    shown = join([f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs], unit)
+    marks = join([("^" if wrong else " ") * cell_len(symbol) for symbol, wrong in pairs], unit).rstrip()
     more = "..." if len(example.wrote) > LINE_SYMBOLS else ""
     lines = [
-        f"source  {_cut(example.source)}",
-        *([f"wanted  {_cut(example.wanted)}"] if example.known else []),
+        f"source  {_cut(example.source, example.source_unit)}",
+        *([f"wanted  {_cut(example.wanted, unit)}"] if example.known else []),
         f"wrote   {shown}{more}   ({example.verdict()})",
     ]
     return [*lines, f"        {marks}"] if marks else lines
 
 
-def _cut(symbols: Sequence[str]) -> str:
-    return escape(spelled(symbols[:LINE_SYMBOLS])) + ("..." if len(symbols) > LINE_SYMBOLS else "")
+def _cut(symbols: Sequence[str], unit: Unit) -> str:
+    return escape(join(symbols[:LINE_SYMBOLS], unit)) + ("..." if len(symbols) > LINE_SYMBOLS else "")
 
 
 def shown_path(path: Path) -> str:

@@ -11,16 +11,6 @@ CONTROL_NAMES = ("<pad>", "<bos>", "<eos>", "<unk>")
 FIRST_SYMBOL = len(CONTROL_NAMES)
 
 
-def gap(symbols: Iterable[str]) -> str:
-    """What stands between symbols in a text: nothing if each is one character (or a control name), else a space."""
-    return "" if all(len(symbol) == 1 or symbol in CONTROL_NAMES for symbol in symbols) else " "
-
-
-def spelled(symbols: Sequence[str]) -> str:
-    """Symbols as one text."""
-    return gap(symbols).join(symbols)
-
-
 class Vocabulary:
     """A fixed order of symbols; symbol number i has the id FIRST_SYMBOL + i.
 

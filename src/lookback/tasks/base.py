@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookback.symbols import Normal, Unit, join, normalised, split
-from lookback.tokens import Vocabulary, spelled
+from lookback.tokens import Vocabulary
 
 Ids = NDArray[np.int64]
 Pair = tuple[Ids, Ids]
@@ -84,7 +84,7 @@ class Task(ABC):
         """
         answer = self.answer(source)
         if answer is None:
-            text = spelled(self.source_vocabulary.decode(source.tolist()))
+            text = join(self.source_vocabulary.decode(source.tolist()), self.source_unit)
             raise ValueError(f"source must have a known answer, but {text!r} has none")
         return answer
 
@@ -126,6 +126,11 @@ class Task(ABC):
     def tested(self, split: Split) -> Split:
         """Which kind of pairs `test_pairs` has where this kind is asked for."""
         return split
+
+    @property
+    def digest(self) -> str:
+        """The same for the same list of pairs, wherever it lies; empty where pairs are drawn."""
+        return ""
 
     def notes(self) -> list[str]:
         """What a person should know of the pairs before training on them, a line each."""

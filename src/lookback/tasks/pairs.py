@@ -98,11 +98,13 @@ class Pairs(Task):
         """The pairs as text: train, validation, and test if there is such a file.
 
         Raises:
-            PairFileError: if a file cannot be read, or a line is no pair.
+            PairFileError: if a file cannot be read, or a line is no pair, or a run was trained on other pairs.
         """
         found = {name: _read(path, self._reading) for name, path in self._paths.items() if path is not None}
         if self._share is not None:
             found["train"], found["validation"] = pair_file.split_off(found["train"], self._share)
+        if self._state is not None and pair_file.digest(found) != self._state["digest"]:
+            raise PairFileError(f"{self._paths['train']}: its pairs are not those that the run learned from")
         return found
 
     @cached_property
@@ -242,6 +244,11 @@ class Pairs(Task):
     def restore(self, state: dict[str, Any]) -> None:
         """See `Task.restore`."""
         self._state = state
+
+    @property
+    def digest(self) -> str:
+        """See `Task.digest`."""
+        return str(self.state()["digest"])
 
     def notes(self) -> list[str]:
         """See `Task.notes`: how many pairs there are, and what about them may make results look better or worse."""
