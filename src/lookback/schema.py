@@ -104,6 +104,6 @@ def _problem(name: str, found: Any, types: Mapping[str, Any]) -> Problem:  # noq
             rule = found["msg"].removeprefix("Input should be ")
             for theirs, ours in WORDS.items():
                 rule = rule.replace(theirs, ours)
-            if types.get(str(found["loc"][0])) == File:
+            if found["loc"] and types.get(str(found["loc"][0])) == File:
                 rule = rule.replace(WORDS["a valid string"], "the path of a file")
             return Problem(key, f"must be {rule}", found["input"])
