@@ -4,6 +4,7 @@ import io
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -205,6 +206,17 @@ def test_symbols_that_are_markup_stay_text(tmp_path: Path) -> None:
     text = events(tmp_path).Tensors("samples/val/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "<script>" not in text
     assert "**&lt;script&gt;**" in text
+
+
+def test_words_of_samples_stand_apart(tmp_path: Path) -> None:
+    shown = Example(["in", "a"], ["I", "GO"], ["I", "RUN"], True, source_unit="word", target_unit="word")
+    with Board(tmp_path, 0) as board:
+        board.samples(3, [shown, replace(shown, source_unit="character")])
+    text = events(tmp_path).Tensors("samples/val/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert [line.split(" | ")[:3] for line in text.splitlines()[2:]] == [
+        ["| in a", "I GO", "I **RUN**"],
+        ["| ina", "I GO", "I **RUN**"],
+    ]
 
 
 def test_the_printed_command_shows_every_image() -> None:

@@ -295,7 +295,7 @@ def test_resuming_a_finished_run_changes_nothing(tiny_run: Path, capsys: pytest.
 
 def test_a_run_cannot_be_resumed_to_fewer_steps(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.launch(experiment.run, "train", [f"resume={tiny_run}", "train.steps=9"]) == 2
-    assert "train.steps = 9: the run has done 24 already" in capsys.readouterr().err
+    assert "train.steps = 9: must not be fewer than the 24 steps that the run has done" in capsys.readouterr().err
     assert summary(tiny_run)["status"] == "finished"
 
 

@@ -1,5 +1,6 @@
 """What may be averaged, and what is set aside and told."""
 
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import write_run
-from lookback import results
+from lookback import config, results
 from lookback.groups import Group, differing, flat, grouped, signature, tasks
 from lookback.intervals import estimate
 
@@ -181,3 +182,50 @@ def test_tasks_are_told_apart_by_the_settings_that_more_than_one_of_them_has(tmp
         "two": "pairs train=names.tsv min_count=3",
         "three": "copy",
     }
+
+
+def pairs_run(folder: Path, path: str, digest: str, seed: int, score: float) -> Path:
+    """A run on a file of pairs, as its folder tells it; the file itself is not looked at."""
+    written = write_run(folder, seed=seed, exact_match={4: score}, pairs_digest=digest)
+    raw = config.read(written / "config.yaml")
+    node = {"_target_": "lookback.tasks.pairs.Pairs", "train": path, "valid": "v.tsv", "split": None, "test": None}
+    (written / "config.yaml").write_text(json.dumps({**raw, "task": node}))
+    return written
+
+
+def test_runs_on_a_file_that_changed_in_between_are_no_seeds_of_one_model(tmp_path: Path) -> None:
+    found = read(
+        pairs_run(tmp_path / "a", "one.tsv", "0ld", 0, 0.25),
+        pairs_run(tmp_path / "b", "one.tsv", "0ld", 1, 0.75),
+        pairs_run(tmp_path / "c", "one.tsv", "new", 2, 1.0),
+    )
+    groups, aside = grouped(found)
+    assert aside == []
+    assert {group.name: [run.seed for run in group.results] for group in groups} == {
+        "transformer (task.pairs=0ld)": [0, 1],
+        "transformer (task.pairs=new)": [2],
+    }
+    assert list(tasks(groups).values()) == ["pairs pairs=0ld", "pairs pairs=new"]
+
+
+def test_the_same_pairs_under_another_name_are_the_same_task(tmp_path: Path) -> None:
+    found = read(
+        pairs_run(tmp_path / "a", "one.tsv", "same", 0, 0.25),
+        pairs_run(tmp_path / "b", "copy of one.tsv", "same", 1, 0.75),
+    )
+    groups, _ = grouped(found)
+    assert [[run.seed for run in group.results] for group in groups] == [[0, 1]]
+    assert tasks(groups) == {}
+
+
+def test_files_are_told_by_their_names_where_names_tell_them_apart(tmp_path: Path) -> None:
+    found = read(
+        pairs_run(tmp_path / "a", "x/one.tsv", "0ld", 0, 0.25),
+        pairs_run(tmp_path / "b", "x/two.tsv", "new", 1, 0.75),
+        pairs_run(tmp_path / "c", "y/two.tsv", "0ther", 1, 0.75),
+    )
+    assert list(tasks(grouped(found)[0]).values()) == [
+        "pairs train=one.tsv",
+        "pairs train=two.tsv pairs=new",
+        "pairs train=two.tsv pairs=0ther",
+    ]

@@ -133,6 +133,8 @@ def test_a_limit_counts_symbols_not_bytes(tmp_path: Path) -> None:
         (b"\r\n", "has only blank lines"),
         (b"\x1f\x8b\x08\x00", "must be plain UTF-8 text, but it is compressed with gzip"),
         ("a\tb\n".encode("utf-16"), "must be plain UTF-8 text, but it is UTF-16 or UTF-32, not UTF-8"),
+        ("a\tb\n".encode("utf-16-le"), "must be plain UTF-8 text, but it looks like UTF-16"),
+        ("a\tb\n".encode("utf-16-be"), "must be plain UTF-8 text, but it looks like UTF-16"),
     ],
 )
 def test_a_file_without_pairs_says_what_it_is(tmp_path: Path, content: bytes, what: str) -> None:

@@ -187,19 +187,60 @@ def test_normalising_holds_for_what_is_typed_too(tmp_path: Path) -> None:
 
 def test_the_notes_count_what_can_mislead(tmp_path: Path) -> None:
     task = made(tmp_path, "ab\tx\nab\tx\nab\ty\nno tab\nc\tx\n", "ab\tx\nab\tz\nb\tx\n", on_error="skip")
-    assert task.notes() == [
-        "train: 4 pairs, 1 repeated, 1 sources with several targets",
+    assert task.notes(range(1, 9)) == [
+        "train: 4 pairs, 1 repeated, 1 source with several targets",
         "  line 4 is left out: must have one tab, but has none",
-        "validation: 3 pairs, 1 sources with several targets; WARNING: 2 sources and 1 pairs are in train too",
-        "validation: 1 symbols of targets are unknown, so that their outputs are wrong",
+        "validation: 3 pairs, 1 source with several targets; WARNING: 2 sources and 1 pair in train too",
+        "validation: 1 symbol of targets unknown, so that outputs without them are wrong",
         "symbols: 3 of sources, 2 of targets",
     ]
+    rare = made(tmp_path, "ab\tx\nab\tx y\nb\tz\n", "ab\tx\n", "ab\tz\n", min_count=2)
+    assert rare.notes(range(2, 5))[3:-1] == [
+        "train: 2 symbols of targets unknown, never written",
+        "test: 1 symbol of targets unknown, so that outputs without them are wrong",
+        "train: 1 pair not learned from, whose sources are not 2 to 4 symbols long "
+        "(data.min_length, data.max_length)",
+    ]
+
+
+def test_a_split_lists_what_was_left_out_once(tmp_path: Path) -> None:
+    task = made(tmp_path, "ab\tx\nno tab\nb\ty\n", None, split=0.5, on_error="skip")
+    assert sum("line 2" in line for line in task.notes(range(1, 9))) == 1
+
+
+def test_words_are_the_same_whatever_stands_between_them(tmp_path: Path) -> None:
+    words = {"source_unit": "word", "target_unit": "word"}
+    task = made(tmp_path, "one two\tx\n one  two \t x\nthree\ty\n", "one   two\tx\n", **words)
+    assert task.notes(range(1, 9))[:2] == [
+        "train: 3 pairs, 1 repeated",
+        "validation: 1 pair; WARNING: 1 source and 1 pair in train too",
+    ]
+    text = "".join(f"w{number % 9}{' ' * (1 + number // 9)}v\tx\n" for number in range(36))
+    halves = made(tmp_path, text, None, split=0.5, **words)
+    seen = {name: set(file.sources) for name, file in halves.files.items()}
+    assert [len(sources) for sources in seen.values()] == [5, 4]
+    assert not seen["train"] & seen["validation"]
+    assert halves.digest == made(tmp_path, text.replace("  ", " "), None, split=0.5, **words).digest
+
+
+def test_files_that_have_changed_are_not_those_of_the_run(tmp_path: Path) -> None:
+    task = made(tmp_path)
+    state, source = task.state(), task.spell("ab")
+    again = made(tmp_path)
+    again.restore(state)
+    assert text_of(again, (source, again.known_answer(source))) == "ab\tb a"
+    other = made(tmp_path, TRAIN.replace("b a\nb", "a a\nb"))
+    other.restore(state)
+    assert other.answer(source) is None
+    for ask in (lambda: other.probe_pairs([2]), lambda: other.test_pairs(None, lambda length: 1, "test")):
+        with pytest.raises(PairFileError, match=r"train\.tsv: its pairs are not those that the run learned from$"):
+            ask()
 
 
 def test_two_of_ten_shared_rows_are_warned_of(tmp_path: Path) -> None:
     rows = [f"w{number}\tx\n" for number in range(18)]
     task = made(tmp_path, "".join(rows[:10]), "".join(rows[8:]))
-    assert "WARNING: 2 sources and 2 pairs are in train too" in task.notes()[1]
+    assert "WARNING: 2 sources and 2 pairs in train too" in task.notes(range(1, 9))[1]
 
 
 def test_a_restored_task_needs_no_file(tmp_path: Path) -> None:
@@ -276,6 +317,39 @@ def test_drawn_strings_have_no_epochs_and_no_end() -> None:
     assert [line.partition(" = ")[0] for line in found] == ["evaluate.lengths", "evaluate.strings", "train.epochs"]
 
 
+def test_steps_and_epochs_are_given_one_at_a_time(tmp_path: Path) -> None:
+    made(tmp_path)
+    for typed, given in (
+        (["train.steps=9"], "9 and 30"),
+        (["train.epochs=null"], "None and None"),
+    ):
+        assert problems(*overrides(tmp_path, *typed)) == [
+            f"train: one of steps and epochs must be given, and the other null, but they are {given}"
+        ]
+    assert problems("train.steps=null") == ["train.steps = null: must be given where strings are drawn"]
+
+
+def test_a_stored_run_that_had_both_counts_epochs() -> None:
+    stored = {"train": {"steps": 1000, "epochs": 7}}
+    assert config.upgraded(stored)["train"]["steps"] is None
+    assert config.upgraded({"train": {"steps": 1000, "epochs": None}})["train"]["steps"] == 1000
+
+
+@pytest.mark.parametrize(("least", "most"), [(50, 90), (1, 0)])
+def test_lengths_that_no_source_has_are_named(tmp_path: Path, least: int, most: int) -> None:
+    made(tmp_path, "abcd\tx\n" if most == 0 else TRAIN)
+    most = most or 3
+    assert problems(*overrides(tmp_path, f"data.min_length={least}", f"data.max_length={most}")) == [
+        f"data: {tmp_path / 'train.tsv'} has no source of {least} to {most} symbols "
+        "(data.min_length to data.max_length)"
+    ]
+
+
+def test_a_file_must_be_named(tmp_path: Path) -> None:
+    assert problems("task=pairs") == ["task.train: must be the path of a file"]
+    assert problems("task=pairs", "task.train=3") == ["task.train = 3: must be the path of a file"]
+
+
 def test_epochs_take_the_place_of_steps(tmp_path: Path) -> None:
     made(tmp_path)
     few = overrides(tmp_path, "data.batch_size=2")
@@ -283,7 +357,13 @@ def test_epochs_take_the_place_of_steps(tmp_path: Path) -> None:
     assert config.build(launcher.compose("train", [*few, "train.epochs=null", "train.steps=11"])).train.steps == 11
 
 
-RUN = ["train.epochs=2", "train.validate_every=1", "data.batch_size=64", "board.probe_lengths=[2,3]"]
+RUN = [
+    "train.steps=null",
+    "train.epochs=2",
+    "train.validate_every=1",
+    "data.batch_size=64",
+    "board.probe_lengths=[2,3]",
+]
 
 
 def test_three_rows_train_and_one_row_is_evaluated(tmp_path: Path) -> None:
@@ -363,7 +443,7 @@ def test_lengths_that_no_pair_has_are_refused(tmp_path: Path) -> None:
     made(tmp_path)
     found = problems(*overrides(tmp_path, "evaluate.lengths=[7,9]", "data.max_length=8", "data.min_length=6"))
     assert found == [
-        f"data.max_length = 8: {tmp_path / 'train.tsv'} has no source of 6 to 8 symbols",
+        f"data: {tmp_path / 'train.tsv'} has no source of 6 to 8 symbols (data.min_length to data.max_length)",
         "evaluate.lengths: validation has no source of lengths [7, 9]",
     ]
     some = config.build(launcher.compose("train", overrides(tmp_path, "evaluate.lengths=[7,3]")))

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import pairs_files, train
-from lookback import predict, predictor, score_file
+from lookback import explain, look, predict, predictor, score_file
+from lookback.decode import Decoded
+from lookback.models.base import Seq2Seq
 from lookback.predictor import Predictor, Rules
 from lookback.run_folder import checkpoint_path
+from lookback.tokens import FIRST_SYMBOL
 
 ROOT = Path(__file__).parents[1]
 MORE = [
+    "train.steps=null",
     "train.epochs=60",
     "train.validate_every=60",
     "train.learning_rate=0.02",
@@ -156,7 +161,7 @@ def test_an_output_that_never_ends_is_cut_off_and_counted(runs: list[Path], answ
     code, wrote, warnings = answer(b"cat\norca\n", runs[0], "--max-symbols", 1)
     assert code == 0
     assert all(len(line.split()) <= 1 for line in wrote.splitlines())
-    assert "did not end and were cut off" in warnings or "did not end and was cut off" in warnings
+    assert "2 outputs did not end, cut off" in warnings
 
 
 def test_text_of_controls_is_text(runs: list[Path], answer: Filter) -> None:
@@ -203,6 +208,52 @@ def test_a_large_batch_reads_no_further_than_it_must(runs: list[Path]) -> None:
     assert len(read) == predictor.CHUNK_LINES
 
 
+def test_where_an_output_is_cut_off_depends_on_its_own_line_alone(
+    tiny_run: Path, answer: Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that never ends, and a task whose targets are as long as their sources: four times them, and EOS."""
+
+    def endless(model: Seq2Seq, source: torch.Tensor, lengths: torch.Tensor, cap: int) -> Decoded:
+        rows = torch.full((len(source), cap), FIRST_SYMBOL)
+        return Decoded(rows, torch.zeros(len(source), dtype=torch.bool))
+
+    monkeypatch.setattr(predictor, "greedy", endless)
+    caps = {2: 100, 6: 100, 26: 128, 30: 128, 32: 256, 34: 256, 80: 512}
+    content = b"".join(b"a" * length + b"\n" for length in caps)
+    for size in (1, 3, 256):
+        code, out, error = answer(content, tiny_run, "--batch-size", size)
+        assert (code, error) == (0, "lookback: 7 outputs did not end, cut off\n")
+        assert [len(line) for line in out.splitlines()] == list(caps.values())
+
+
+@pytest.mark.parametrize("name", ["maps.npz", "maps.v1"])
+def test_maps_go_where_they_were_asked_to_go(runs: list[Path], answer: Filter, tmp_path: Path, name: str) -> None:
+    assert answer(b"cat\n", runs[0], "--attention", tmp_path / name)[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == [name if name.endswith(".npz") else f"{name}.npz"]
+
+
+def test_maps_that_cannot_be_written_are_refused_before_a_line_is_read(
+    runs: list[Path], answer: Filter, tmp_path: Path
+) -> None:
+    (tmp_path / "taken.npz").mkdir()
+    place = tmp_path / "none" / "maps.npz"
+    assert answer(b"cat\n", runs[0], "--attention", place) == (
+        2,
+        b"",
+        f"lookback: --attention: no such folder: {place.parent}\n",
+    )
+    code, out, error = answer(b"cat\n", runs[0], "--attention", tmp_path / "taken")
+    assert (code, out, error.count("\n")) == (2, b"", 1)
+    assert "--attention must be a file, but" in error
+
+
+def test_a_run_before_its_first_validation_says_so(runs: list[Path], answer: Filter, tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "young")
+    checkpoint_path(tmp_path / "young", "best").unlink()
+    rule = "has no best weights yet, because its first validation is still to come"
+    assert answer(b"cat\n", tmp_path / "young") == (1, b"", f"lookback: {tmp_path / 'young'}: the run {rule}\n")
+
+
 # ------------------------------------------------------------------------------------------------- evaluate.py
 
 
@@ -215,17 +266,18 @@ def test_a_file_is_scored_by_its_text(
     runs: list[Path], answer: Filter, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     wrote = answer(b"cat\norca\ntaco\n", runs[0])[1].decode().splitlines()
-    lines = [f"cat\t{wrote[0]}", f"orca\t{wrote[1]} t", "taco\tunknown", f"cat\t{wrote[0]}"]
+    lines = [f"cat\t{wrote[0]}", f"orca\t{wrote[1]} t", "taco\tunknown o", f"cat\t{wrote[0]}"]
     (tmp_path / "test.tsv").write_text("\n".join(lines), encoding="utf-8")
     code, out, error = evaluated(capfd, runs[0], tmp_path / "test.tsv", "--json", tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
-    assert (code, error) == (0, "")
+    assert (code, error) == (0, "lookback: 1 symbol in 1 target that the run never writes, such as 'unknown'\n")
     assert (found["pairs"], found["exact_match"], found["word_error_rate"]) == (4, 0.5, 0.5)
     assert [one["right"] for one in found["outputs"]] == [True, False, False, True]
     assert [one["distance"] for one in found["outputs"]][:2] == [0, 1]
     assert found["by_length"]["3"]["pairs"] == 2
     assert "all       4   0.5000       0.5000" in out
-    assert "unknown" in out
+    assert "unknown o" in out
+    assert f"{wrote[1]} t" in out  # a space between words, also if each has one letter
 
 
 def test_an_output_that_was_cut_off_is_wrong_even_if_all_is_there(
@@ -236,6 +288,14 @@ def test_an_output_that_was_cut_off_is_wrong_even_if_all_is_there(
     evaluated(capfd, runs[0], tmp_path / "test.tsv", "--max-symbols", 1, "--json", tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["outputs"][0]["distance"], found["exact_match"]) == (0, 0.0)
+
+
+def test_a_json_that_cannot_be_written_is_refused_before_anything_is_decoded(
+    runs: list[Path], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test.tsv").write_text("cat\tt a c\n", encoding="utf-8")
+    code, out, error = evaluated(capfd, runs[0], tmp_path / "test.tsv", "--json", tmp_path)
+    assert (code, out, error) == (2, "", f"lookback: --json must be a file, but {tmp_path} is a folder\n")
 
 
 def test_a_bad_line_of_the_file_is_told_or_left_out(
@@ -272,3 +332,25 @@ def test_a_count_that_is_none_is_refused(count: str, capfd: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         score_file.main(["run", "file", "--worst", count])
     assert f"--worst: must be a whole number above 0, but is {count}" in capfd.readouterr().err
+
+
+# -------------------------------------------------------------------------------------- looking at such a run
+
+
+def test_nothing_is_called_wrong_where_nobody_knows_the_answer(
+    runs: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert explain.main([str(runs[0]), "--source", "coat"]) == 0
+    text = capfd.readouterr().out
+    assert "- Right answer: nobody knows it" in text
+    assert "- Source: `coat`" in text
+    assert "This is wrong" not in text
+    assert "which is" not in next(line for line in text.splitlines() if line.startswith("- Output of the model"))
+
+
+@pytest.mark.parametrize("command", [explain.main, look.main])
+def test_without_the_files_a_string_must_be_given(
+    runs: list[Path], capfd: pytest.CaptureFixture[str], command: Callable[[list[str]], int]
+) -> None:
+    assert command([str(runs[0])]) == 2
+    assert capfd.readouterr().err.endswith("train.tsv: no such file; give a string with --source TEXT\n")

@@ -62,7 +62,7 @@ def test_jobs_are_followed_from_nothing_to_their_end(tmp_path: Path) -> None:
         follower.look()
         assert record.updates[-1] == (111, "model5 seed 5")
         assert record.endings == [
-            "model3 seed 3: exact match 0.5 at length 8, 2 s of training",
+            "model3 seed 3: exact match 0.500 at length 8, 2 s of training",
             "model4 seed 4: failed: disk",
         ]
     change(folders[2], "interrupted", steps=12)
@@ -83,7 +83,7 @@ def test_what_an_earlier_job_has_left_is_not_told(tmp_path: Path) -> None:
     assert record.updates == [(0, ""), (10, "x seed 3")]
     change(folder, "finished", steps=50)
     follower.look()
-    assert record.endings == ["x seed 3: exact match 0.5 at length 8, 2 s of training"]
+    assert record.endings == ["x seed 3: exact match 0.500 at length 8, 2 s of training"]
 
 
 def test_a_run_that_ended_is_one_line(tmp_path: Path) -> None:

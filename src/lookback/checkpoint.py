@@ -48,6 +48,19 @@ def write_whole(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def writable(option: str, path: Path) -> Path:
+    """A file that can be written at the end; found out before there is anything to lose.
+
+    Raises:
+        ValueError: if it is a folder, or in none.
+    """
+    if path.is_dir():
+        raise ValueError(f"{option} must be a file, but {path} is a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option}: no such folder: {path.parent}")
+    return path
+
+
 def _remove_leftovers(folder: Path) -> None:
     """Remove the unfinished files that nobody has written to for long."""
     for path in folder.glob(f"*{PARTIAL}"):

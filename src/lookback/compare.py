@@ -176,9 +176,9 @@ def run_all(
     flag = folder / STOP_FILE
     flag.unlink(missing_ok=True)
     jobs = [Job(one.subfolder, comparison.run_overrides(one.entry, one.seed)) for one in planned]
-    steps = sum(one.raw["train"]["steps"] for one in planned)
-    watched = [Watched(one.entry.name, one.seed, one.folder, one.raw["train"]["steps"]) for one in planned]
-    progress = scoreboard.ComparisonProgress(console, len(planned), steps)
+    updates = {one.entry.name: config.build(one.entry.raw | {"seed": 0}).train.updates for one in planned}
+    watched = [Watched(one.entry.name, one.seed, one.folder, updates[one.entry.name]) for one in planned]
+    progress = scoreboard.ComparisonProgress(console, len(planned), sum(one.steps for one in watched))
     with Stop() as stop, progress, Watch(watched, progress, stop, flag):
         try:
             outcomes = run_jobs(plan.typed, folder, jobs, partial(train_one, flag))

@@ -109,6 +109,9 @@ def upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
         node = nodes.get(name)
         if isinstance(node, Mapping):
             nodes[name] = {**added, **node}
+    train = nodes.get("train")
+    if isinstance(train, Mapping) and train.get("epochs") is not None:
+        nodes["train"] = {**train, "steps": None}  # it had been there, and done nothing
     model = nodes.get("model")
     if isinstance(model, Mapping):
         nodes["model"] = {**EARLIER_MODELS.get(str(model.get("_target_")), {}), **model}
@@ -241,11 +244,17 @@ def _check_list(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq2
     ]
     if "train" in sound and raw["train"]["epochs"] is not None:
         problems.append(Problem("train.epochs", "must be null where strings are drawn", raw["train"]["epochs"]))
+    if "train" in sound and raw["train"]["steps"] is None:
+        problems.append(Problem("train.steps", "must be given where strings are drawn", "null"))
     return problems
 
 
 def _check_pairs(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq2Seq) -> list[Problem]:
     """What a list of pairs must have, and what it asks of the model."""
+    train = raw["train"] if "train" in sound else {"steps": None, "epochs": 1}
+    if (train["steps"] is None) == (train["epochs"] is None):
+        given = f"are {train['steps']} and {train['epochs']}"
+        return [Problem("train", f"one of steps and epochs must be given, and the other null, but they {given}")]
     if not {"data", "evaluate"} <= sound:
         return []
     data, evaluate = DataSettings(**raw["data"]), raw["evaluate"]
@@ -256,7 +265,7 @@ def _check_pairs(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq
     try:
         task.batches_an_epoch(data.batch_size, data.trained)
     except ValueError as error:
-        problems.append(Problem("data.max_length", str(error), data.max_length))
+        problems.append(Problem("data", f"{error} (data.min_length to data.max_length)"))
     try:
         task.test_pairs(evaluate["lengths"], lambda length: 1, evaluate["split"])
     except ValueError as error:

@@ -29,8 +29,14 @@ def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
     Args:
         folder: of the run.
         which: `best`, `last`, or a step whose weights were kept.
+
+    Raises:
+        CheckpointError: if there is none, or none that can be read.
     """
     path = checkpoint_path(folder, which)
+    if which == "best" and not path.exists() and checkpoint_path(folder, "last").exists():
+        rule = "has no best weights yet, because its first validation is still to come"
+        raise checkpoint.CheckpointError(f"{folder}: the run {rule}")
     content = checkpoint.load(path)
     task, make_model = config.build_parts(content["config"], content.get("task"))
     with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
@@ -70,16 +76,16 @@ def holds_run(folder: Path) -> bool:
 
 def _run(this: Run, resume: bool, stop: Stop) -> int:
     loaded, folder = this.config, this.folder
-    if this.trainer.step > loaded.train.steps:
-        raise ConfigError(
-            [Problem("train.steps", f"the run has done {this.trainer.step} already", loaded.train.steps)]
-        )
+    counted = "steps" if loaded.train.epochs is None else "epochs"
+    if this.trainer.step > loaded.train.updates:
+        asked = f"must not be fewer than the {this.trainer.step} steps that the run has done"
+        raise ConfigError([Problem(f"train.{counted}", asked, loaded.raw["train"][counted])])
     if (
         resume
         and read_summary(folder).get("status") == "finished"
         and config.read(folder / "config.yaml") == loaded.raw
     ):
-        note = "add train.steps=TOTAL to train it further, along a new curve of the learning rate"
+        note = f"add train.{counted}=TOTAL to train it further, along a new curve of the learning rate"
         this.console.print(f"{terminal.shown_path(folder)} has finished already;\n{note}", markup=False)
         return 0
     with stop, Board(folder, this.trainer.step) as board:
@@ -99,9 +105,10 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         terminal.report_stop(this.console, this.trainer.step, folder)
         return 128 + stop.signal
     scores, finding = found
-    if this.trainer.step < loaded.train.steps:
+    if this.trainer.step < loaded.train.updates:
         this.console.print(f"stopped early: no validation was better than that of step {this.best_step}")
-    terminal.report(this.console, scores, loaded.data.trained, folder, this.task.listed)
+    listed = this.task.tested(loaded.evaluate.split) if this.task.listed else None
+    terminal.report(this.console, scores, loaded.data.trained, folder, listed)
     if finding.head is not None:
         probe = this.observer.probes[-1]
         this.console.print(f"\n{finding.says()}", soft_wrap=True, markup=False)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lookback import results, subjects
-from lookback.checkpoint import write_whole
+from lookback.checkpoint import writable, write_whole
 from lookback.console import SteadyConsole
 from lookback.explanation import Explained, numbers
 from lookback.interventions import head_name, layers, parse_head
@@ -65,11 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(typed: argparse.Namespace) -> None:
     """Print the prompt, or write it."""
-    output = None if typed.output is None else typed.output.expanduser()
-    if output is not None and output.is_dir():
-        raise ValueError(f"--output must be a file, but {output} is a folder")
-    if output is not None and not output.parent.is_dir():
-        raise ValueError(f"--output: no such folder: {output.parent}")
+    output = None if typed.output is None else writable("--output", typed.output.expanduser())
     one = subjects.subject(typed.run.expanduser())
     source = subjects.common_string([one]) if typed.source is None else typed.source
     prompt = filled(numbers(explained(one, source, typed.place)))

@@ -82,7 +82,7 @@ def run(loaded: Config, builder: Callable[[Config], nn.Module]) -> Finish:
     model = cast(Seq2Seq, builder(loaded))
     batch = validation_batch(task, [length for length in LENGTHS for _ in range(STRINGS)])
     trainer = Trainer(model, loaded.train)
-    while trainer.step < CAP * loaded.train.steps:
+    while trainer.step < CAP * loaded.train.updates:
         trainer.advance(batch_at)
         if trainer.step % EVERY == 0 and bool(all_right(model, batch).all()):
             trainer.drain()

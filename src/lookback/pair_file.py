@@ -7,7 +7,8 @@ its end. Quotes are plain characters.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -106,6 +107,17 @@ def read_pairs(path: Path, reading: Reading) -> PairFile:
     return PairFile(path, sources, targets, np.array(numbers), bad)
 
 
+def read_once(path: Path, reading: Reading) -> PairFile:
+    """The same, read again only if the file has changed since it was last read."""
+    stamp = path.stat() if path.is_file() else None
+    return _kept(path, reading, stamp and (stamp.st_mtime_ns, stamp.st_size))
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, reading: Reading, stamp: object) -> PairFile:
+    return read_pairs(path, reading)
+
+
 def _lines(path: Path) -> list[bytes]:
     """The lines of a file without their ends."""
     if path.is_dir():
@@ -119,6 +131,8 @@ def _lines(path: Path) -> list[bytes]:
     for start, what in OTHER_FILES.items():
         if content.startswith(start):
             raise PairFileError(f"{path}: must be plain UTF-8 text, but {what}")
+    if content[:200].count(0) > len(content[:200]) // 4:  # every second byte of plain letters
+        raise PairFileError(f"{path}: must be plain UTF-8 text, but it looks like UTF-16")
     content = content.removeprefix(BOM)
     if not content:
         raise PairFileError(f"{path}: is empty")
@@ -194,6 +208,11 @@ def overlap(train: PairFile, other: PairFile) -> tuple[int, int]:
     )
 
 
+def counted(number: int, what: str) -> str:
+    """1 pair, 2 pairs."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def described(name: str, file: PairFile, train: PairFile | None) -> list[str]:
     """What a person should know of a file, a line each.
 
@@ -203,12 +222,13 @@ def described(name: str, file: PairFile, train: PairFile | None) -> list[str]:
         train: the pairs that are learned from, if the file is another one.
     """
     repeated, several = duplicates(file), conflicts(file)
-    line = f"{name}: {len(file.sources):,} pairs"
+    line = f"{name}: {counted(len(file.sources), 'pair')}"
     line += f", {repeated:,} repeated" if repeated else ""
-    line += f", {several:,} sources with several targets" if several else ""
+    line += f", {counted(several, 'source')} with several targets" if several else ""
     if train is not None:
         pairs, sources = overlap(train, file)
-        line += f"; WARNING: {sources:,} sources and {pairs:,} pairs are in train too" if sources else ""
+        both = f"{counted(sources, 'source')} and {counted(pairs, 'pair')}"
+        line += f"; WARNING: {both} in train too" if sources else ""
     left_out = [f"  line {number} is left out: {what}" for number, what in file.skipped[:SHOWN]]
     more = len(file.skipped) - len(left_out)
     return [line, *left_out, *([f"  and {more:,} more lines"] if more else [])]
@@ -235,7 +255,8 @@ def split_off(file: PairFile, share: float) -> tuple[PairFile, PairFile]:
     count = min(len(distinct) - 1, max(1, round(share * len(distinct))))
     out = set(distinct[:count])
     numbers = range(len(file.sources))
+    kept = file.some([number for number in numbers if file.sources[number] in out])
     return (
         file.some([number for number in numbers if file.sources[number] not in out]),
-        file.some([number for number in numbers if file.sources[number] in out]),
+        replace(kept, skipped=[]),  # they are told once
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lookback import album
+from lookback.checkpoint import writable
 from lookback.predictor import Predictor, Rules, Written
 from lookback.probes import look
 from lookback.terminal import guarded
@@ -38,7 +39,10 @@ def parser() -> argparse.ArgumentParser:
     add_rules(made)
     made.add_argument("--nbest", type=positive, default=1, metavar="N", help="targets a line, with their scores")
     made.add_argument(
-        "--attention", type=Path, metavar="FILE", help=f"save the maps of the first {WATCHED} lines as FILE.npz"
+        "--attention",
+        type=Path,
+        metavar="FILE",
+        help=f"save the maps of the first {WATCHED} lines as FILE, .npz; of what is written without --beam",
     )
     return made
 
@@ -93,24 +97,24 @@ def _run(typed: argparse.Namespace) -> None:
     if typed.attention is not None and len(typed.runs) > 1:
         raise ValueError(f"--attention takes one run, but there are {len(typed.runs)}")
     searched = rules(typed, typed.nbest)
+    maps = None if typed.attention is None else npz(typed.attention.expanduser())
     if sys.stdin.isatty():
         searched = Rules(**{**vars(searched), "batch_size": 1})  # an answer after each line that is typed
     predictor = Predictor([folder.expanduser() for folder in typed.runs], typed.device)
     watched: list[str] = []
     with _progress() as progress:
         bar = progress.add_task("", total=None)
-        texts = _noting(lines(stdin), watched, WATCHED if typed.attention else 0)
+        texts = _noting(lines(stdin), watched, WATCHED if maps else 0)
         for written in predictor.write(texts, searched):
             stdout.write(_line(written, typed.nbest > 1).encode() + b"\n")
             if sys.stdin.isatty():
                 stdout.flush()
             progress.update(bar, advance=1)
         stdout.flush()
-    if typed.attention is not None:
-        predictor.counts.lines, counted = 0, predictor.counts
-        _save_maps(predictor, watched, typed.attention)
-        predictor.counts = counted
-    for warning in predictor.counts.warnings():
+    warnings = predictor.counts.warnings()
+    if maps is not None:
+        _save_maps(predictor, watched, maps)
+    for warning in warnings:
         sys.stderr.write(f"lookback: {warning}\n")
 
 
@@ -126,6 +130,15 @@ def lines(stream: BinaryIO) -> Iterator[str]:
     for number, line in enumerate(stream):
         plain = line.removesuffix(b"\n").removesuffix(b"\r")
         yield (plain.removeprefix(BOM) if number == 0 else plain).decode(errors="replace")
+
+
+def npz(path: Path) -> Path:
+    """A file for maps, with the ending that numpy knows.
+
+    Raises:
+        ValueError: if it is a folder, or in none.
+    """
+    return writable("--attention", path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz"))
 
 
 def _noting(texts: Iterator[str], kept: list[str], most: int) -> Iterator[str]:
@@ -150,4 +163,4 @@ def _save_maps(predictor: Predictor, texts: Sequence[str], path: Path) -> None:
         if 0 < len(source) <= LONGEST:
             found = look(predictor.model, predictor.task, source, 0, extra_tokens=10)
             named |= album.arrays(f"line{number}", found.probe, found.maps)
-    album.save_arrays(path.with_suffix(".npz"), named)
+    album.save_arrays(path, named)

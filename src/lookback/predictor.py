@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,13 @@ from lookback.data import batch_of
 from lookback.decode import greedy
 from lookback.models.base import Seq2Seq
 from lookback.models.ensemble import Ensemble
+from lookback.pair_file import counted
 from lookback.tasks.base import Ids, Task
 from lookback.tokens import EOS, UNK
 from lookback.train import choose_device
 
 CHUNK_LINES = 4096  # that are read before any is answered, so that lines of like length go together
-LEAST_CAP = 100  # tokens; an output may have so many, or four times as many as the longest target of the run
+LEAST_CAP = 100  # tokens that any output may have
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Rules:
         count: how many targets are given for a line, the best first.
         length_penalty: as in `beam.normaliser`.
         batch_size: lines decoded together.
-        max_tokens: an output is cut off there; None = LEAST_CAP, or four times the longest target of the run.
+        max_tokens: an output is cut off there; None = see `Predictor.cap`.
     """
 
     beam: int = 1
@@ -80,18 +81,14 @@ class Counts:
 
     def warnings(self) -> list[str]:
         """A line for each thing that happened."""
-        shown, symbols = " ".join(map(repr, self.examples)), _counted(self.unknown, "symbol")
+        shown, symbols = " ".join(map(repr, self.examples)), counted(self.unknown, "symbol")
         told = {
-            f"{symbols} in {_counted(self.unknown_lines, 'line')} read as unknown, such as {shown}": self.unknown,
-            f"nothing to read in {_counted(self.empty, 'line')}; the output is empty there": self.empty,
-            f"{_counted(self.long, 'line')} longer than the model can read; the output is empty there": self.long,
-            f"{_counted(self.cut_off, 'output')} did not end and was cut off": self.cut_off,
+            f"{symbols} in {counted(self.unknown_lines, 'line')} read as unknown, such as {shown}": self.unknown,
+            f"nothing to read in {counted(self.empty, 'line')}; the output is empty there": self.empty,
+            f"{counted(self.long, 'line')} longer than the model can read; the output is empty there": self.long,
+            f"{counted(self.cut_off, 'output')} did not end, cut off": self.cut_off,
         }
         return [line for line, happened in told.items() if happened]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class Predictor:
@@ -153,16 +150,25 @@ class Predictor:
         sources = [self.read(text) for text in texts]
         found: list[list[Written]] = [[] for _ in texts]
         order = sorted((at for at, source in enumerate(sources) if len(source)), key=lambda at: len(sources[at]))
-        for start in range(0, len(order), rules.batch_size):
-            part = order[start : start + rules.batch_size]
-            for at, written in zip(part, self._batch([sources[at] for at in part], rules), strict=True):
-                found[at] = written
-                self.counts.cut_off += not written[0].ended
+        for cap, rows in groupby(order, lambda at: rules.max_tokens or self.cap(len(sources[at]))):
+            alike = list(rows)
+            for start in range(0, len(alike), rules.batch_size):
+                part = alike[start : start + rules.batch_size]
+                for at, written in zip(part, self._batch([sources[at] for at in part], cap, rules), strict=True):
+                    found[at] = written
+                    self.counts.cut_off += not written[0].ended
         return found
 
-    def _batch(self, sources: Sequence[Ids], rules: Rules) -> list[list[Written]]:
+    def cap(self, length: int) -> int:
+        """Where an output is cut off: a power of two, at least four times what a source of this length needs.
+
+        It depends on no other line, and few lengths have a cap of their own, so that many lines go together.
+        """
+        needed = 4 * self.task.places(length)[1]
+        return max(LEAST_CAP, 1 << (needed - 1).bit_length())
+
+    def _batch(self, sources: Sequence[Ids], cap: int, rules: Rules) -> list[list[Written]]:
         batch = batch_of([(source, source[:0]) for source in sources]).to(self.device)
-        cap = rules.max_tokens or max(LEAST_CAP, 4 * self.task.places(max(map(len, sources)))[1])
         with torch.inference_mode():
             if rules.beam == 1:
                 decoded = greedy(self.model, batch.source, batch.source_lengths, cap)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookback.by_length import few
-from lookback.checkpoint import write_whole
+from lookback.checkpoint import writable, write_whole
 from lookback.console import SteadyConsole, printable
 from lookback.error_rates import ErrorRates, Scored, by_length, error_rates, worst
-from lookback.pair_file import PairFile, Reading, read_pairs
+from lookback.pair_file import PairFile, Reading, counted, read_pairs
 from lookback.predict import add_rules, positive, rules
 from lookback.predictor import Predictor, Rules
 from lookback.symbols import Unit, join, split
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(typed: argparse.Namespace) -> None:
     """Predict, compare, show."""
     searched = rules(typed, 1)
+    target = None if typed.json is None else writable("--json", typed.json.expanduser())
     predictor = Predictor([folder.expanduser() for folder in typed.runs], typed.device)
     file = read_pairs(typed.file.expanduser(), reading(predictor.task, skip=typed.skip))
     console = SteadyConsole(highlight=False, emoji=False)
@@ -76,12 +78,12 @@ def _run(typed: argparse.Namespace) -> None:
     show(console, outputs, typed.worst, predictor.task.target_unit)
     for number, what in file.skipped:
         sys.stderr.write(f"lookback: {file.path}, line {number} is left out: {what}\n")
-    for warning in predictor.counts.warnings():
+    for warning in [*predictor.counts.warnings(), *unwritable(predictor.task, outputs)]:
         sys.stderr.write(f"lookback: {warning}\n")
-    if typed.json is not None:
+    if target is not None:
         text = json.dumps(record(outputs), indent=1, ensure_ascii=False)
-        write_whole(typed.json.expanduser(), f"{text}\n".encode())
-        console.print(f"all numbers   {shown_path(typed.json)}", markup=False, soft_wrap=True)
+        write_whole(target, f"{text}\n".encode())
+        console.print(f"all numbers   {shown_path(target)}", markup=False, soft_wrap=True)
 
 
 def reading(task: Task, *, skip: bool) -> Reading:
@@ -107,6 +109,18 @@ def scored(predictor: Predictor, file: PairFile, searched: Rules) -> Iterator[Sc
         wanted, wrote = split(target, task.target_unit), written[0].symbols if written else []
         ended = bool(written) and written[0].ended
         yield Scored(source, wanted, wrote, ended, len(task.symbols(source)))
+
+
+def unwritable(task: Task, outputs: Sequence[Scored]) -> list[str]:
+    """A line if references have symbols that the run cannot write, whatever it has learned."""
+    known = set(task.target_vocabulary.symbols)
+    strange = Counter(symbol for one in outputs for symbol in one.wanted if symbol not in known)
+    if not strange:
+        return []
+    wrong = sum(not known.issuperset(one.wanted) for one in outputs)
+    shown = " ".join(repr(symbol) for symbol, _ in strange.most_common(Predictor.SHOWN))
+    symbols, targets = counted(strange.total(), "symbol"), counted(wrong, "target")
+    return [f"{symbols} in {targets} that the run never writes, such as {shown}"]
 
 
 def show(console: SteadyConsole, outputs: Sequence[Scored], count: int, unit: Unit) -> None:

@@ -77,7 +77,7 @@ class Run:
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
-        steps = self.config.train.steps
+        steps = self.config.train.updates
         self.board = board
         if self.trainer.step == 0:
             self._save("last")  # so that there is always something to resume from
@@ -161,13 +161,13 @@ class Run:
         """What is about to be trained."""
         names = [class_name(self.config.raw[name]) for name in ("task", "model")]
         count = sum(weights.numel() for weights in self.model.parameters())
-        done, last = self.trainer.step, self.config.train.steps
+        done, last = self.trainer.step, self.config.train.updates
         steps = f"steps {done + 1} to {last} of {self.config.data.batch_size} strings"
         if done == last:
             steps = f"all {last} steps are done"
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
         first = f"{names[0]}: {names[1]}, {count:,} parameters"
-        return "\n".join([first, *self.task.notes(), f"{steps}, {where}"])
+        return "\n".join([first, *self.task.notes(self.config.data.trained), f"{steps}, {where}"])
 
     def _batch(self, step: int) -> Batch:
         return train_batch(self.task, self.config.data, self.config.seed, step)

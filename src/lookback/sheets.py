@@ -116,8 +116,9 @@ def learned(groups: Sequence[Group], base: Group | None) -> Sheet:
     note += "all lengths: exact match on validation strings of all trained lengths, where it was best\n"
     note += f"99 %: of validation strings of the longest trained length, looked at every {every} steps"
     where = f"at length {judged}" if judged != "None" else "at the longest trained length (not tested)"
-    if any(result.listed for group in groups for result in group.results):
-        where = "on all pairs"
+    listed = {result.listed for group in groups for result in group.results}
+    if True in listed:
+        where = f"{where} of strings, on all pairs of files" if False in listed else "on all pairs"
         note = note.replace("strings of all trained lengths", "pairs").replace(" of the longest trained length", "")
     return Sheet(f"Exact match {where}, decoded freely", headings, rows, note)
 

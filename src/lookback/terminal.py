@@ -120,15 +120,22 @@ class TrainingProgress:
             self._bar.stop()
 
 
-def score_table(scores: Sequence[LengthScore], trained: range, together: bool = False) -> Table:
+TITLES = {
+    None: "Held-out strings",
+    "test": "Pairs of the test file",
+    "validation": "Validation pairs, which chose the weights",
+}
+
+
+def score_table(scores: Sequence[LengthScore], trained: range, listed: str | None = None) -> Table:
     """What was measured at each length, or at some of many; lengths beyond the trained ones are marked.
 
     Args:
         scores: by length.
         trained: the lengths that were trained on.
-        together: whether the last line has all strings, each counting alike.
+        listed: which split of pairs from files the scores are of; their last line has all, each counting alike.
     """
-    table = Table(title="Held-out strings, decoded freely", box=SIMPLE, title_justify="left")
+    table = Table(title=f"{TITLES[listed]}, decoded freely", box=SIMPLE, title_justify="left")
     whole = scores[0].token_accuracy is not None
     measured = ("token\naccuracy", "teacher\nforced", "gap") if whole else ()
     for heading in ("length", "range", "strings", "exact\nmatch", *measured):
@@ -142,7 +149,7 @@ def score_table(scores: Sequence[LengthScore], trained: range, together: bool = 
             f"[{'green' if row.exact_match == 1 else 'default'}]{row.exact_match:.3f}[/]",
             *_token_cells(row.token_accuracy, row.teacher_forced),
         )
-    if together:
+    if listed:
         found = overall(scores)
         tokens = _token_cells(found.get("token_accuracy"), found.get("teacher_forced_token_accuracy"))
         table.add_row("all", "", f"{found['strings']}", f"{found['exact_match']:.3f}", *tokens)
@@ -227,7 +234,7 @@ def announce(console: Console, folder: Path, headline: str) -> None:
 
 
 def report(
-    console: Console, scores: Sequence[LengthScore], trained: range, folder: Path, together: bool = False
+    console: Console, scores: Sequence[LengthScore], trained: range, folder: Path, listed: str | None = None
 ) -> None:
     """What a run ends with: results by length, and examples.
 
@@ -236,10 +243,10 @@ def report(
         scores: by length.
         trained: the lengths that were trained on.
         folder: of the run.
-        together: as in `score_table`.
+        listed: as in `score_table`.
     """
     console.print()
-    console.print(score_table(scores, trained, together))
+    console.print(score_table(scores, trained, listed))
     for note in score_notes(scores):
         console.print(note, soft_wrap=True)
     shown = [row for row in scores if row.length > 1][::-1]

@@ -24,8 +24,8 @@ class TrainSettings:
     """How a model is trained.
 
     Attributes:
-        steps: number of updates.
-        epochs: passes over a list of pairs, in the place of steps.
+        steps: number of updates; None where epochs count.
+        epochs: passes over a list of pairs, in the place of steps; `config.build` makes steps of them.
         learning_rate: the highest rate, reached after warm-up.
         warmup_steps: updates over which the rate rises in a line from 0.
         weight_decay: of AdamW, on all parameters alike.
@@ -39,7 +39,7 @@ class TrainSettings:
         precision: of autocast; float32 = off.
     """
 
-    steps: PositiveInt
+    steps: PositiveInt | None
     epochs: PositiveInt | None
     learning_rate: PositiveFloat
     warmup_steps: NonNegativeInt
@@ -52,6 +52,17 @@ class TrainSettings:
     save_every: PositiveInt
     device: Literal["auto", "cpu", "cuda"]
     precision: Literal["float32", "bfloat16", "float16"]
+
+    @property
+    def updates(self) -> int:
+        """Number of updates.
+
+        Raises:
+            ValueError: while epochs are given, and nobody has said how many steps they have.
+        """
+        if self.steps is None:
+            raise ValueError(f"steps must be given, but only epochs are: {self.epochs}")
+        return self.steps
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -73,7 +84,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     """The rate of update number `step`, counted from 0: a line up, then half a cosine down to 0."""
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
-    share = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
+    share = (step - settings.warmup_steps) / max(1, settings.updates - settings.warmup_steps)
     return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
@@ -216,7 +227,7 @@ def fit(
         actions: pairs of a cadence in steps (0 = never) and what to do then, and after the last step, in order.
         stop: asked after each step.
     """
-    last = trainer.settings.steps
+    last = trainer.settings.updates
     while trainer.step < last:
         trainer.advance(batch_at)
         for cadence, action in actions:

@@ -38,7 +38,8 @@ def ended(result: Result) -> str:
         return f"{name}: {result.problem}"
     score, seconds = result.at_judged("exact_match"), result.summary["train_seconds"]
     where = "on all pairs" if result.listed else f"at length {result.judged}"
-    return f"{name}: exact match {score} {where}, {seconds:.0f} s of training"
+    exact = score if isinstance(score, str) else f"{score:.3f}"
+    return f"{name}: exact match {exact} {where}, {seconds:.0f} s of training"
 
 
 class Watch:

@@ -132,8 +132,8 @@ class Task(ABC):
         """The same for the same list of pairs, wherever it lies; empty where pairs are drawn."""
         return ""
 
-    def notes(self) -> list[str]:
-        """What a person should know of the pairs before training on them, a line each."""
+    def notes(self, lengths: range) -> list[str]:
+        """What a person should know of the pairs before training on sources of these lengths, a line each."""
         return []
 
     def state(self) -> dict[str, Any]:

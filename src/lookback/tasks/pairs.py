@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookback import pair_file, text_ids
-from lookback.pair_file import PairFile, PairFileError, Reading
+from lookback.pair_file import PairFile, PairFileError, Reading, counted
 from lookback.rules import File, PositiveInt, Share
 from lookback.symbols import Normal, Unit
 from lookback.tasks.base import Ids, Pair, Split, Task
@@ -100,7 +100,11 @@ class Pairs(Task):
         Raises:
             PairFileError: if a file cannot be read, or a line is no pair, or a run was trained on other pairs.
         """
-        found = {name: _read(path, self._reading) for name, path in self._paths.items() if path is not None}
+        found = {
+            name: pair_file.read_once(Path(path), self._reading)
+            for name, path in self._paths.items()
+            if path is not None
+        }
         if self._share is not None:
             found["train"], found["validation"] = pair_file.split_off(found["train"], self._share)
         if self._state is not None and pair_file.digest(found) != self._state["digest"]:
@@ -250,28 +254,23 @@ class Pairs(Task):
         """See `Task.digest`."""
         return str(self.state()["digest"])
 
-    def notes(self) -> list[str]:
+    def notes(self, lengths: range) -> list[str]:
         """See `Task.notes`: how many pairs there are, and what about them may make results look better or worse."""
         train, found = self.files["train"], list[str]()
         for name, file in self.files.items():
             found += pair_file.described(name, file, None if name == "train" else train)
-        unknown = self.sides["validation"].targets.unknown
-        if unknown:
-            found.append(f"validation: {unknown:,} symbols of targets are unknown, so that their outputs are wrong")
+        for name, side in self.sides.items():
+            unknown = side.targets.unknown
+            then = "never written" if name == "train" else "so that outputs without them are wrong"
+            found += [f"{name}: {counted(unknown, 'symbol')} of targets unknown, {then}"] if unknown else []
+        left = len(train.sources) - len(self._eligible(lengths))
+        where = (
+            f"sources are not {lengths.start} to {lengths.stop - 1} symbols long (data.min_length, data.max_length)"
+        )
+        found += [f"train: {counted(left, 'pair')} not learned from, whose {where}"] if left else []
         source, target = self.vocabularies
         found.append(f"symbols: {len(source.symbols):,} of sources, {len(target.symbols):,} of targets")
         return found
-
-
-def _read(path: str, reading: Reading) -> PairFile:
-    file = Path(path)
-    stamp = file.stat() if file.is_file() else None
-    return _kept(file, reading, stamp and (stamp.st_mtime_ns, stamp.st_size))
-
-
-@lru_cache(maxsize=8)
-def _kept(path: Path, reading: Reading, stamp: object) -> PairFile:
-    return pair_file.read_pairs(path, reading)
 
 
 @lru_cache(maxsize=2)
