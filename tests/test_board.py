@@ -316,3 +316,12 @@ def test_damaged_lines_of_metrics_are_left_out(tmp_path: Path) -> None:
     with Board(tmp_path, 2):
         pass
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "a": 1}\n{"step": 2, "a": 3}\n'
+
+
+def test_files_of_events_are_read_in_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
+    begun: list[str] = []
+    for start in range(3):
+        with Board(tmp_path, start):
+            begun += sorted({path.name for path in tmp_path.glob("events*")} - set(begun))
+    seconds = [int(name.split(".")[3]) for name in begun]
+    assert seconds == sorted(set(seconds))

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import pairs_files
 from lookback import (
     charts,
     checkpoint,
@@ -277,6 +278,21 @@ def test_runs_of_other_code_or_settings_are_not_reused_nor_any_against_the_user_
     assert compare.run(this, after / "again", False) == 1
     assert pretend.asked == ["rnn/seed0", "tiny/seed0", "rnn/seed1", "tiny/seed1"]
     assert "reused" not in capsys.readouterr().out
+
+
+def test_runs_of_a_file_that_has_changed_are_not_reused(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_pairs = ["task=pairs", *pairs_files(here), "train.epochs=1", "train.steps=null", models(RNN), "seeds=[0]"]
+    assert launch(*of_pairs) == 0
+    monkeypatch.setattr(compare, "run_all", pretend := Pretend())
+    assert compare.run(plan(*of_pairs), here / "same", False) == 0
+    assert pretend.asked == []
+    assert "1 of 1 runs were there already" in capsys.readouterr().out
+    with (here / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write("tac\tc a t\n")
+    assert compare.run(plan(*of_pairs), here / "changed", False) == 1
+    assert pretend.asked == ["rnn/seed0"]
 
 
 def test_only_what_is_missing_is_trained(after: Path, monkeypatch: pytest.MonkeyPatch) -> None:

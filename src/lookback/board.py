@@ -6,6 +6,7 @@ This is the only room that knows TensorBoard. README lists every tag.
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,12 +166,21 @@ def _make_writer(folder: Path, start: int) -> Any:  # noqa: ANN401 (TensorBoard 
     except ImportError as error:
         print(f"no TensorBoard log: {error} (pip install 'tensorboard>=2.21')", file=sys.stderr)
         return None
+    _wait_for_a_later_name(folder)
     try:
         # always: TensorBoard takes the first such mark for the start of a run, and purges at later ones alone
         return SummaryWriter(str(folder), purge_step=start + 1)
     except OSError as error:
         print(f"no TensorBoard log: {error}", file=sys.stderr)
         return None
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Files of events are named by the second, and read in the order of their names: two of one second may swap."""
+    seconds = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
+    now = time.time()
+    if str(int(now)) in seconds:
+        time.sleep(int(now) + 1 - now)
 
 
 def _add_picture(writer: Any, tag: str, picture: Picture, step: int) -> None:  # noqa: ANN401
