@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -38,42 +39,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
 
-def test_two_processes_that_write_one_file_at_once_each_write_it_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, fsync = tmp_path / "results.json", os.fsync
-
-    def other_process_writes(handle: int) -> None:
-        fsync(handle)
-        monkeypatch.setattr(os, "fsync", fsync)
-        checkpoint.write_whole(path, b"the other")
-        assert path.read_bytes() == b"the other"
-
-    monkeypatch.setattr(os, "fsync", other_process_writes)
-    checkpoint.write_whole(path, b"the first")
-    assert path.read_bytes() == b"the first"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_killed_processes_left_unfinished_is_removed_by_and_by_and_nothing_else(tmp_path: Path) -> None:
-    old, young, foreign, folder = (
-        tmp_path / f"{name}{checkpoint.PARTIAL}" for name in ("0123456789abcdef", "a" * 16, "notes", "f" * 16)
-    )
-    for path in (old, young, foreign):
-        path.write_bytes(b"half")
-    folder.mkdir()
-    for path in (old, foreign, folder):
-        os.utime(path, (0, 0))
-    checkpoint.write_whole(tmp_path / "a", b"whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"a", young.name, foreign.name, folder.name}
-
-
-def test_a_written_file_can_be_read_by_those_who_may_read_others(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_bytes(b"")
-    checkpoint.write_whole(tmp_path / "whole", b"")
-    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nothing\.pt: no such checkpoint$"):
         checkpoint.load(tmp_path / "nothing.pt")
@@ -93,6 +58,32 @@ class Hostile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (self.target,))
+
+
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.5, 0.7, 0.999])
+def test_one_altered_bit_anywhere_is_noticed(tmp_path: Path, where: float) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"model": {"weight": torch.arange(600.0)}, "step": 5})
+    data = bytearray(path.read_bytes())
+    body = len(data) - len(checkpoint.COMMENT) - checkpoint.DIGITS - 2
+    data[int(where * body)] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"last\.pt: damaged: its checksum is that of other contents"):
+        checkpoint.load(path)
+
+
+def test_a_checkpoint_is_a_zip_file_that_torch_and_others_read(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"step": 5})
+    assert torch.load(path, weights_only=True)["step"] == 5
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert file.comment.startswith(checkpoint.COMMENT)
+
+
+def test_a_checkpoint_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
+    torch.save({"format": 1, "step": 5}, tmp_path / "last.pt")
+    assert checkpoint.load(tmp_path / "last.pt")["step"] == 5
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from lookback import (
     comparison,
     config,
     experiment,
+    files,
     results,
     watch,
 )
@@ -604,7 +605,7 @@ def test_earlier_runs_are_whole_runs_of_this_code_and_a_finished_one_before_othe
     (here / "h" / "metrics.jsonl").unlink()
     (here / "i" / "config.yaml").unlink()
     (here / "j" / "summary.json").write_text("{")
-    with checkpoint.locked(here / "l"), checkpoint.locked(here / "m"):  # as if others were working there
+    with files.locked(here / "l"), files.locked(here / "m"):  # as if others were working there
         found = compare.earlier_runs(here)
     assert found == {
         ("one", ""): here / "b",

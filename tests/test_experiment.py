@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from conftest import TINY, train
-from lookback import album, checkpoint, command_line, config, experiment, look, run_folder, schema, session
+from lookback import album, checkpoint, command_line, config, experiment, files, look, run_folder, schema, session
 from lookback.board import Board
 from lookback.by_length import LengthScore, evaluate
 from lookback.decode import greedy
@@ -62,7 +62,12 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals =
 def test_the_run_folder_holds_what_the_design_says(tiny_run: Path) -> None:
     names = {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name}
     assert names == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "attention", "failures"}
-    assert {path.name for path in (tiny_run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "steps"}
+    assert {path.name for path in (tiny_run / "checkpoints").iterdir()} == {
+        "best.pt",
+        "last.pt",
+        "previous.pt",
+        "steps",
+    }
     assert run_folder.snapshots(tiny_run) == [0, 24]
     assert {path.name for path in (tiny_run / "failures").iterdir()} == {"failures.md", "failures.jsonl"}
 
@@ -356,12 +361,12 @@ def test_a_picture_that_cannot_be_drawn_does_not_end_the_training(
 def test_a_disk_that_is_full_for_what_only_shows_a_training_does_not_end_it(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_whole, full = checkpoint.write_whole, "No space left on device"
+    write_whole, full = files.write_whole, "No space left on device"
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: bytes, before: Path | None = None) -> None:
         if path.parent.name == "steps":
             raise OSError(28, full)
-        write_whole(path, content)
+        write_whole(path, content, before)
 
     def record(*_: object) -> None:
         raise OSError(28, full)
@@ -476,8 +481,8 @@ def copied(run: Path, folder: Path) -> Path:
         ("config.yaml", b"\xff\xfe\x00"),
         ("config.yaml", b"a: !!python/object/apply:os.system ['touch hacked']\n"),
         ("config.yaml", b""),
-        ("checkpoints/last.pt", b"nothing"),
-        ("checkpoints/last.pt", b""),
+        ("checkpoints/best.pt", b"nothing"),
+        ("checkpoints/best.pt", b""),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named_in_one_line(
@@ -540,7 +545,7 @@ def test_two_processes_never_work_in_one_folder(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copied(tiny_run, tmp_path)
-    with checkpoint.locked(folder):
+    with files.locked(folder):
         assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 1
     assert "another process is working in this run folder" in capsys.readouterr().err
     assert command_line.launch(experiment.run, "train", [f"resume={folder}", "train.steps=30"]) == 0
@@ -630,8 +635,8 @@ def test_a_best_checkpoint_younger_than_the_last_one_stays_the_best_and_the_summ
     folder = tmp_path / "run"
     save = checkpoint.save
 
-    def die_after_best(path: Path, content: dict[str, Any]) -> None:
-        save(path, content)
+    def die_after_best(path: Path, content: dict[str, Any], before: Path | None = None) -> None:
+        save(path, content, before)
         if path.name == "best.pt" and content["trainer"]["step"] == 20:
             raise KeyboardInterrupt  # between the best of step 20 and the next last, of step 21
 

@@ -33,6 +33,7 @@ LEVELS = {
     "tasks": 2,
     "data": 2,
     "metrics": 2,
+    "files": 0,
     "checkpoint": 2,
     "figures": 2,
     "models.base": 3,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lookback.checkpoint import write_whole
 from lookback.figures import MapPicture, Picture
+from lookback.files import write_whole
 from lookback.probes import PlaceMaps, Probe, heads_panels
 from lookback.run_folder import remove, stepped
 

@@ -6,6 +6,7 @@ This is the only room that knows TensorBoard. README lists every tag.
 import json
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +17,10 @@ from typing import Any
 
 from matplotlib.image import imread
 
-from lookback.checkpoint import write_whole
 from lookback.evaluate import Example
 from lookback.failures import cell
 from lookback.figures import MapPicture, Panel, Picture
+from lookback.files import write_whole
 from lookback.probes import PlaceMaps, Probe, heads_panels, kind
 from lookback.rules import DrawnLengths, NonNegativeInt, PositiveInt
 from lookback.symbols import BETWEEN
@@ -136,13 +137,22 @@ class Board:
         self._add(lambda writer: writer.flush())
 
     def __enter__(self) -> "Board":
+        self._excepthook, threading.excepthook = threading.excepthook, self._on_thread_error
         return self
+
+    def _on_thread_error(self, found: threading.ExceptHookArgs) -> None:
+        """What ends the writer's own thread is told by `_add`, in a line."""
+        if not type(found.thread).__module__.startswith("tensorboard."):
+            self._excepthook(found)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lines.close()
-        self._add(lambda writer: writer.close())
+        try:
+            self._add(lambda writer: writer.close())
+            self._lines.close()
+        finally:
+            threading.excepthook = self._excepthook
 
     def _add_picture(self, tag: str, picture: Picture, step: int) -> None:
         self._add(lambda writer: _add_picture(writer, tag, picture, step))

@@ -1,5 +1,6 @@
 """The figures of a comparison, by matplotlib on canvases of our own: no display, no global state."""
 
+import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lookback.files import write_whole
 from lookback.groups import Group
 from lookback.intervals import Estimate, estimate
 
@@ -220,4 +222,6 @@ CHARTS: tuple[Callable[[Sequence[Group]], Figure | None], ...] = (
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG."""
     FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DPI)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    write_whole(path, buffer.getvalue())

@@ -1,27 +1,24 @@
 """Checkpoints: one file that has all that predicting or resuming needs, and that cannot run code when loaded.
 
-And how any file of a run is written: whole, by one process.
+A checkpoint is the zip file that torch writes, with a checksum as its comment: torch does not look at those inside.
 """
 
-import fcntl
+import hashlib
 import io
-import os
-import re
-import secrets
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lookback.files import write_whole
 from lookback.schema import ConfigError
 
 FORMAT = 1
-PARTIAL = ".lookback-partial"  # how the name of an unfinished file ends
-ABANDONED = 3600  # seconds since anything was written to one, after which it counts as left by a killed process
+COMMENT = b"lookback blake2b "  # what the comment of a checkpoint begins with
+DIGITS = 32
 WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, MemoryError)
 
 
@@ -29,96 +26,47 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that `path` always holds a whole one: to a file beside it, synced, then renamed.
-
-    The file beside it has a name of its own, so that several processes may write at once. Those of processes that
-    were killed are removed by a later writing into the same folder.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path.parent)
-    beside = path.parent / f"{secrets.token_hex(8)}{PARTIAL}"
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def writable(option: str, path: Path) -> Path:
-    """A file that can be written at the end; found out before there is anything to lose.
-
-    Raises:
-        ValueError: if it is a folder, or in none.
-    """
-    if path.is_dir():
-        raise ValueError(f"{option} must be a file, but {path} is a folder")
-    if not path.parent.is_dir():
-        raise ValueError(f"{option}: no such folder: {path.parent}")
-    return path
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the unfinished files that nobody has written to for long."""
-    for path in folder.glob(f"*{PARTIAL}"):
-        ours = re.fullmatch("[0-9a-f]{16}", path.name.removesuffix(PARTIAL))
-        with suppress(OSError):  # another process may do the same
-            if ours and time.time() - path.stat().st_mtime > ABANDONED:
-                path.unlink()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from working in a folder; the lock goes with the process, however it ends.
-
-    Raises:
-        CheckpointError: if another process has it.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise CheckpointError(f"{folder}: another process is working in this run folder") from error
-    finally:
-        os.close(handle)
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether another process is working in a folder."""
-    try:
-        with locked(folder):
-            return False
-    except CheckpointError:
-        return True
-
-
-def save(path: Path, content: dict[str, Any]) -> None:
+def save(path: Path, content: dict[str, Any], before: Path | None = None) -> None:
     """Write a checkpoint, whole or not at all.
 
     Args:
         path: where it goes.
         content: tensors, numbers, text, lists and dictionaries of these.
+        before: where the checkpoint that was at `path` is kept; None = it is not.
     """
     buffer = io.BytesIO()  # torch would hide that a disk is full
     torch.save({"format": FORMAT, **content}, buffer)
-    write_whole(path, buffer.getvalue())
+    body = buffer.getvalue()[:-2]  # a zip file ends with the length of its comment
+    comment = COMMENT + _digest(body)
+    write_whole(path, body + len(comment).to_bytes(2, "little") + comment, before)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=DIGITS // 2).hexdigest().encode()
+
+
+def _altered(data: bytes) -> bool:
+    """Whether a checkpoint is not what its checksum is of; older ones have none, and count as they are."""
+    size = len(COMMENT) + DIGITS
+    return data[-size:].startswith(COMMENT) and data[-DIGITS:] != _digest(data[: -size - 2])
 
 
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; whoever uses a part moves it where it belongs.
 
     Raises:
-        CheckpointError: if there is no such file, or it is not a whole checkpoint of this format.
+        CheckpointError: if there is no such file, or it is not a whole and unaltered checkpoint of this format.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint")
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        data = path.read_bytes()
+        if _altered(data):
+            raise CheckpointError(f"{path}: damaged: its checksum is that of other contents")
+        content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         found = content["format"]
+    except CheckpointError:
+        raise
     except Exception as error:  # torch raises many kinds for a damaged or foreign file
         raise CheckpointError(f"{path}: not a readable checkpoint ({type(error).__name__})") from error
     if not isinstance(found, int) or found != FORMAT:

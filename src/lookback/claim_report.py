@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookback import charts, plots
-from lookback.checkpoint import write_whole
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Check, Claim, Numbers, verdict
+from lookback.files import write_whole
 from lookback.terminal import shown_path
 
 RULE = (

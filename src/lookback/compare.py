@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from lookback import (
-    checkpoint,
     command_line,
     comparison,
     config,
     experiment,
+    files,
     report,
     results,
     scoreboard,
@@ -26,7 +26,7 @@ from lookback.groups import grouped
 from lookback.launcher import Job, Outcome, run_jobs
 from lookback.machine import code_version
 from lookback.results import Result
-from lookback.run_folder import checkpoint_path
+from lookback.run_folder import has_begun
 from lookback.schema import ConfigError, Problem
 from lookback.stop import Stop
 from lookback.watch import Watch, Watched
@@ -160,7 +160,7 @@ def earlier_runs(root: Path) -> dict[tuple[str, str], Path]:
         if whole and summary.get("code_version") == version and not summary.get("changed"):
             key = (summary["config_digest"], summary.get("pairs_digest", ""))
             finished = summary["status"] == "finished"
-            if finished or (key not in found and not checkpoint.is_locked(path.parent)):
+            if finished or (key not in found and not files.is_locked(path.parent)):
                 found[key] = path.parent
     return found
 
@@ -204,7 +204,7 @@ def train_one(flag: Path, raw: dict[str, Any], folder: Path) -> int:
     if flag.exists():
         return SIGNALS + Stop.DEFAULT
     loaded = config.build(comparison.run_part(raw))
-    resume = checkpoint_path(folder, "last").exists()
+    resume = has_begun(folder)
     if resume and config.read(folder / "config.yaml") != loaded.raw:
         raise ConfigError([Problem("hydra.run.dir", "holds a run of another configuration", folder)])
     if resume and results.read_summary(folder).get("code_version") != code_version():

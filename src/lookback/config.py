@@ -17,9 +17,9 @@ from omegaconf import OmegaConf
 
 from lookback import schema
 from lookback.board import BoardSettings
-from lookback.checkpoint import write_whole
 from lookback.data import DataSettings
 from lookback.evaluate import EvaluateSettings
+from lookback.files import write_whole
 from lookback.models.base import Seq2Seq
 from lookback.nodes import check_node, factory, located
 from lookback.rules import Seed

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from lookback import claim_report, command_line, config, nodes, schema
 from lookback.bench import Bench, RunError, StoppedError, make_plan
-from lookback.checkpoint import write_whole
 from lookback.claim_report import Examined
 from lookback.claims.base import Claim
 from lookback.command_line import SIGNALS
 from lookback.comparison import Plan
 from lookback.console import SteadyConsole
+from lookback.files import write_whole
 from lookback.launcher import Typed, choices, compose
 from lookback.machine import code_version, machine
 from lookback.rules import AtLeastOne, Seed

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from lookback import checkpoint, command_line, config, heatmap, terminal
+from lookback import checkpoint, command_line, config, files, heatmap, terminal
 from lookback.board import Board
 from lookback.config import Config
 from lookback.models.base import Seq2Seq
 from lookback.results import read_summary
-from lookback.run_folder import checkpoint_path
+from lookback.run_folder import checkpoint_path, has_begun
 from lookback.schema import ConfigError, Problem
 from lookback.session import Run
 from lookback.stop import Stop
@@ -34,7 +34,7 @@ def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
         CheckpointError: if there is none, or none that can be read.
     """
     path = checkpoint_path(folder, which)
-    if which == "best" and not path.exists() and checkpoint_path(folder, "last").exists():
+    if which == "best" and not path.exists() and has_begun(folder):
         rule = "has no best weights yet, because its first validation is still to come"
         raise checkpoint.CheckpointError(f"{folder}: the run {rule}")
     content = checkpoint.load(path)
@@ -65,13 +65,13 @@ def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: S
     if not resume and holds_run(folder):
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
-    with checkpoint.locked(folder):
+    with files.locked(folder):
         return _run(Run(loaded, folder, resume, quiet), resume, stop or Stop())
 
 
 def holds_run(folder: Path) -> bool:
     """Whether there is something in a run folder that must not be lost."""
-    return checkpoint_path(folder, "last").exists() or read_summary(folder).get("status") == "finished"
+    return has_begun(folder) or read_summary(folder).get("status") == "finished"
 
 
 def _run(this: Run, resume: bool, stop: Stop) -> int:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from lookback import results, subjects
-from lookback.checkpoint import writable, write_whole
 from lookback.console import SteadyConsole
 from lookback.explanation import Explained, numbers
+from lookback.files import writable, write_whole
 from lookback.interventions import head_name, layers, parse_head
 from lookback.lookups import lookups
 from lookback.probes import Look, look

@@ -25,8 +25,8 @@ from pathlib import Path
 from rapidfuzz.distance import OSA, Levenshtein
 
 from lookback.by_length import LengthScore, few
-from lookback.checkpoint import write_whole
 from lookback.evaluate import Example
+from lookback.files import write_whole
 from lookback.symbols import BETWEEN
 from lookback.tokens import CONTROL_NAMES, EOS
 

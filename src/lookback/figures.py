@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from lookback.files import write_whole
+
 CELL = 19  # pixels
 TEXT = 0.62  # height of the text by that of a cell
 PAD = 4  # pixels between text and cells
@@ -59,7 +61,7 @@ class Picture:
 
     def save(self, path: Path) -> None:
         """Write a PNG file."""
-        path.write_bytes(self.png())
+        write_whole(path, self.png())
 
 
 @dataclass(frozen=True)

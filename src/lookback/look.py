@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from lookback import album, explorer, heatmap, questions, results, subjects, terminal
-from lookback.checkpoint import write_whole
 from lookback.console import SteadyConsole
 from lookback.figures import MapPicture
+from lookback.files import write_whole
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.probes import Look, Story, heads_panels
 from lookback.subjects import Subject

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lookback import album
-from lookback.checkpoint import writable
+from lookback.files import writable
 from lookback.predictor import Predictor, Rules, Written
 from lookback.probes import look
 from lookback.terminal import guarded

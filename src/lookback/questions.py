@@ -16,10 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookback import contrast, interventions
-from lookback.checkpoint import write_whole
 from lookback.contrast import Contrast
 from lookback.evaluate import EvaluateSettings
 from lookback.figures import MapPicture, Panel, Picture
+from lookback.files import write_whole
 from lookback.interventions import MEANING, Intervention, each_head, parse_head
 from lookback.models.base import Seq2Seq
 from lookback.probes import Look

@@ -1,14 +1,15 @@
 """What a comparison leaves: tables, a row a run, figures, and the same on the board and in the terminal."""
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lookback import board, charts, scoreboard, sheets
-from lookback.checkpoint import write_whole
 from lookback.console import SteadyConsole
+from lookback.files import write_whole
 from lookback.groups import Group
 from lookback.results import Result
 
@@ -61,7 +62,8 @@ def draw(folder: Path, groups: Sequence[Group]) -> dict[str, Path]:
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write a csv with a row a run, in full precision."""
     names = dict.fromkeys(name for row in rows for name in row)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(names), restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(names), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode())

@@ -6,15 +6,76 @@ from pathlib import Path
 from typing import Any
 
 from lookback import checkpoint
+from lookback.checkpoint import CheckpointError
 
 MOST_SNAPSHOTS = 50
 STEP = "[0-9]{8}|[1-9][0-9]{8,17}"  # what f"{step:08d}" gives
 
 
+RESUMABLE = ("last", "previous", "best")  # checkpoints that have all that going on needs, by preference
+
+
 def checkpoint_path(folder: Path, which: str | int) -> Path:
-    """Where a run keeps its `best` or `last` checkpoint, or the weights of a step."""
+    """Where a run keeps its `best`, `last` or `previous` checkpoint, or the weights of a step."""
     name = which if isinstance(which, str) else f"steps/{which:08d}"
     return folder / "checkpoints" / f"{name}.pt"
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run has something to go on from."""
+    return any(checkpoint_path(folder, which).exists() for which in RESUMABLE)
+
+
+def save_last(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write the checkpoint from which a run goes on, and keep the one before it, should this one be damaged."""
+    checkpoint.save(checkpoint_path(folder, "last"), dict(content), checkpoint_path(folder, "previous"))
+
+
+def load_last(folder: Path, tell: Callable[[str], object] = print) -> tuple[Path, dict[str, Any]]:
+    """Read the checkpoint from which a run goes on: the last one, or the best one before it that is not damaged.
+
+    A damaged one is put aside, so that it is never kept in the place of a good one.
+
+    Args:
+        folder: of the run.
+        tell: gets a line for each file that is damaged.
+
+    Returns:
+        where it was, and what is in it.
+
+    Raises:
+        CheckpointError: if there is none, or none that can be read.
+    """
+    first: CheckpointError | None = None
+    for which in RESUMABLE:
+        path = checkpoint_path(folder, which)
+        try:
+            content = checkpoint.load(path)
+        except CheckpointError as error:
+            first = first or error
+            continue
+        if first is not None:
+            tell(f"{first}; going on from {path.name} before it")
+            damaged = checkpoint_path(folder, "last")
+            if damaged.exists():
+                damaged.replace(damaged.with_suffix(".damaged"))
+        return path, content
+    assert first is not None
+    raise first
+
+
+def load_best(folder: Path) -> dict[str, Any]:
+    """Read the checkpoint of the best weights.
+
+    Raises:
+        CheckpointError: if there is none, or it cannot be read.
+    """
+    path = checkpoint_path(folder, "best")
+    try:
+        return checkpoint.load(path)
+    except CheckpointError as error:
+        hint = f"; remove {path.name} to go on without the best weights so far" if path.exists() else ""
+        raise CheckpointError(f"{error}{hint}") from error
 
 
 def stepped(folder: Path, suffix: str) -> dict[int, Path]:

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookback.by_length import few
-from lookback.checkpoint import writable, write_whole
 from lookback.console import SteadyConsole, printable
 from lookback.error_rates import ErrorRates, Scored, by_length, error_rates, worst
+from lookback.files import writable, write_whole
 from lookback.pair_file import PairFile, Reading, counted, read_pairs
 from lookback.predict import add_rules, positive, rules
 from lookback.predictor import Predictor, Rules

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lookback import checkpoint, failures, terminal
+from lookback import checkpoint, failures, files, run_folder, terminal
 from lookback.board import Board
 from lookback.by_length import LengthScore, evaluate, few
 from lookback.config import Config, upgraded
@@ -20,7 +20,6 @@ from lookback.evaluate import Validation, exact_match, validate
 from lookback.machine import code_version, forget_peak_memory
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
-from lookback.run_folder import checkpoint_path, class_name, forget_later, keep_weights
 from lookback.schema import ConfigError, Problem
 from lookback.summary import contents as summary_of
 from lookback.tasks.base import Task
@@ -73,14 +72,14 @@ class Run:
         self.longest = self.validation if same else batch_of(longest).to(self.trainer.device)
         start = self.trainer.step
         self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
-        forget_later(folder, start, self._tell)
+        run_folder.forget_later(folder, start, self._tell)
 
     def train(self, board: Board, stop: Callable[[], bool]) -> None:
         """Train to the last step, or until told to stop; either way the last checkpoint is written."""
         steps = self.config.train.updates
         self.board = board
         if self.trainer.step == 0:
-            self._save("last")  # so that there is always something to resume from
+            self._save_last()  # so that there is always something to resume from
             if self.config.board.snapshots_every:
                 self._keep_weights()
         with terminal.TrainingProgress(self.console, steps, self.trainer.step) as self.progress:
@@ -94,6 +93,8 @@ class Run:
             ]
             if not self.waited:
                 fit(self.trainer, self._batch, actions, lambda: stop() or self.waited)
+            if self.trainer.step == steps and self.best is None:
+                self._validate()  # the best weights were lost after the last validation
             if self.trainer.step < steps:
                 self._save_last()
                 with self._watching():
@@ -110,8 +111,8 @@ class Run:
 
     def finish(self, board: Board, stop: Callable[[], bool]) -> tuple[list[LengthScore], Finding] | None:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
-        path = checkpoint_path(self.folder, "best")
-        checkpoint.load_weights(self.model, checkpoint.load(path).get("model"), path)
+        path = run_folder.checkpoint_path(self.folder, "best")
+        checkpoint.load_weights(self.model, run_folder.load_best(self.folder).get("model"), path)
         scores = evaluate(self.model, self.task, self.config.evaluate, stop)
         if stop():
             return None
@@ -119,16 +120,16 @@ class Run:
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
             measured = {f"length/{row.length}/{name}": v for name, v in values.items() if v is not None}
             board.scalars(self.trainer.step, measured)
-        self.summarise("finished", scores=scores)  # first of all: nothing below may cost the results
+        self.summarise("running", scores=scores)  # first of all: nothing below may cost the results
         finding = Finding({}, None, None)
         with self._watching():
             finding = self.observer.find(self.model, self.best_step)
-            self.summarise("finished", scores=scores, finding=finding)
         with self._watching():
             self.observer.leave(self.trainer.step, self.model, board, finding.head)
         with self._watching():
             board.failures(self.trainer.step, failures.leave(self.folder / "failures", scores))
         board.flush()
+        self.summarise("finished", scores=scores, finding=finding)  # last of all: there is nothing to go on with
         return scores, finding
 
     def summarise(
@@ -150,7 +151,7 @@ class Run:
             "changed": self.changed,
         }
         text = json.dumps(summary, indent=2) + "\n"
-        checkpoint.write_whole(self.folder / "summary.json", text.encode())
+        files.write_whole(self.folder / "summary.json", text.encode())
 
     @cached_property
     def _data_digest(self) -> str:
@@ -159,7 +160,7 @@ class Run:
 
     def headline(self) -> str:
         """What is about to be trained."""
-        names = [class_name(self.config.raw[name]) for name in ("task", "model")]
+        names = [run_folder.class_name(self.config.raw[name]) for name in ("task", "model")]
         count = sum(weights.numel() for weights in self.model.parameters())
         done, last = self.trainer.step, self.config.train.updates
         steps = f"steps {done + 1} to {last} of {self.config.data.batch_size} strings"
@@ -196,7 +197,7 @@ class Run:
     def _keep_weights(self) -> None:
         with self._watching():
             kept = {"config": self.config.raw, "model": self.model.state_dict(), "task": self.task.state()}
-            keep_weights(self.folder, self.trainer.step, kept, self._tell)
+            run_folder.keep_weights(self.folder, self.trainer.step, kept, self._tell)
 
     def _tell(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)
@@ -224,16 +225,18 @@ class Run:
         self.progress.validated(step, result, better)
         if better:
             self.best, self.best_step = result, step
-            self._save("best")
+            checkpoint.save(run_folder.checkpoint_path(self.folder, "best"), self._content())
 
     def _save_last(self) -> None:
         self._log()
-        self._save("last")
+        run_folder.save_last(self.folder, self._content())
 
-    def _save(self, which: str) -> None:
+    def _content(self) -> dict[str, Any]:
+        """What a checkpoint holds. The board is flushed first: no step is then in it and missing there."""
         if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
             raise NonFiniteLossError(f"weights are not finite at step {self.trainer.step}")
-        content = {
+        self.board.flush()
+        return {
             "config": self.config.raw,
             "model": self.model.state_dict(),
             "trainer": self.trainer.state_dict(),
@@ -242,12 +245,9 @@ class Run:
             "changed": self.changed,
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
         }
-        self.board.flush()  # first, so that no step is in the checkpoint and missing on the board
-        checkpoint.save(checkpoint_path(self.folder, which), content)
 
     def _load_last(self) -> None:
-        path = checkpoint_path(self.folder, "last")
-        content = checkpoint.load(path)
+        path, content = run_folder.load_last(self.folder, self._tell)
         self._check_same_run(content.get("config"))
         if content.get("task", {}) != self.task.state():
             raise ConfigError([Problem("task", "its files are not what they were when this run began")])
@@ -257,12 +257,14 @@ class Run:
         with checkpoint.reading(path, rule):
             checkpoint.load_weights(self.model, content["model"], path)
             self.trainer.load_state_dict(content["trainer"])
-        best_path = checkpoint_path(self.folder, "best")
+        best_path = run_folder.checkpoint_path(self.folder, "best")
         if best_path.exists():  # what it says of itself counts: it may be younger than `last`
             with checkpoint.reading(best_path, rule):
-                best = dict(checkpoint.load(best_path)["best"])
+                best = dict(run_folder.load_best(self.folder)["best"])
                 self.best_step = best.pop("step")
                 self.best = Validation(**best)
+        elif content.get("best"):
+            self._tell(f"{best_path} is gone: which weights are best is seen anew from step {self.trainer.step} on")
 
     def _check_same_run(self, trained: object) -> None:
         """Refuse to go on with weights that were trained as something else than config.yaml says."""
