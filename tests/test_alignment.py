@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lookback import config, launcher, session
+from lookback import config, launcher, learner
 from lookback.alignment import (
     LEARNED,
     NOWHERE,
@@ -121,7 +121,7 @@ def test_self_attention_has_no_right_cells_and_its_own_pads() -> None:
 
 def test_measuring_is_what_the_model_does_and_leaves_it_as_it_was() -> None:
     sizes = ["model.d_model=12", "model.num_heads=3", "model.d_ff=20", "model.dropout=0.5", "task.alphabet_size=5"]
-    task, model = session.build(config.build(launcher.compose("train", sizes)))
+    task, model = learner.build(config.build(launcher.compose("train", sizes)))
     model.train()
     batch = collate(task, [ids(task, "abcd"), ids(task, "ec")])
     state = torch.get_rng_state()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lookback import config, launcher, session
+from lookback import config, launcher, learner
 from lookback.attention import Maps
 from lookback.beam import Hypothesis, beam_search, normaliser
 from lookback.decode import greedy
@@ -79,7 +79,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 def built(choice: str, alphabet: int, seed: int = 0, noise: float = 0.4) -> Seq2Seq:
     raw = composed(f"model={choice}", "model.d_model=12", f"task.alphabet_size={alphabet}")
-    _, model = session.build(config.build(raw))
+    _, model = learner.build(config.build(raw))
     torch.manual_seed(seed)
     for parameter in model.parameters():
         parameter.data += noise * torch.randn_like(parameter)
@@ -360,7 +360,7 @@ def test_where_nothing_can_follow_a_row_is_cut_off(following: dict[int, float]) 
 
 
 def test_it_ends_where_the_models_positions_end() -> None:
-    _, model = session.build(
+    _, model = learner.build(
         config.build(
             composed(
                 "model/positions=learned",
@@ -378,7 +378,7 @@ def test_it_ends_where_the_models_positions_end() -> None:
 
 
 def test_it_has_no_dropout_and_gives_the_mode_back() -> None:
-    _, model = session.build(config.build(composed("model.dropout=0.5", "task.alphabet_size=6")))
+    _, model = learner.build(config.build(composed("model.dropout=0.5", "task.alphabet_size=6")))
     model.train()
     first, second = (
         beam_search(model, sources(alphabet=6), LENGTHS, 8, size=4, length_penalty=0.6) for _ in range(2)

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from lookback import attention, benchmark, config, costs, peers_x, races, session
+from lookback import attention, benchmark, config, costs, learner, peers_x, races
 from lookback.benchmark import Report, measure
 from lookback.data import Batch, DataSettings, train_batch
 from lookback.launcher import compose
@@ -220,7 +220,7 @@ def test_the_recurrent_section_takes_all_overrides_but_those_of_the_model(monkey
     settings = DataSettings(batch_size=5, min_length=1, max_length=7)
     first = train_batch(Copy(alphabet_size=9), settings, 3, 0)
     plain = config.build(compose("train", ["model=rnn", "model.cell=gru", "train.device=cpu", *SMALL[:2], *others]))
-    _, expected = session.build(plain)
+    _, expected = learner.build(plain)
     for trainer in trainers:
         assert torch.equal(trainer.batches[0].target, first.target)
         assert trainer.settings == plain.train

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import write_run
-from lookback import config, launcher, results, session
+from lookback import config, launcher, learner, results
 from lookback.bench import Bench, Runs
 from lookback.claims import base, norms
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Numbers
@@ -30,7 +30,7 @@ def built(norm: str) -> tuple[config.Config, Transformer]:
     loaded = config.build(
         launcher.compose("train", ["experiment=smoke", f"model.norm={norm}", "model.num_layers=3"])
     )
-    _, model = session.build(loaded)
+    _, model = learner.build(loaded)
     assert isinstance(model, Transformer)
     return loaded, model
 
@@ -154,7 +154,7 @@ def test_every_norm_is_measured_with_warm_up_and_without(tmp_path: Path) -> None
     sizes = []
     for seed in (0, 1):
         one = config.build({**runs["none7"][0].raw, "seed": seed})
-        task, model = session.build(one)
+        task, model = learner.build(one)
         sizes.append(output_sizes(model, train_batch(task, one.data, seed, 0)))
     wanted = [list(pair) for pair in zip(*sizes, strict=True)]
     assert [found["no norm, warm-up"][f"{SIZE}{layer}"] for layer in (1, 2, 3)] == wanted

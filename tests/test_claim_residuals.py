@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import write_run
-from lookback import config, launcher, results, session
+from lookback import config, launcher, learner, results
 from lookback.bench import Bench, Runs
 from lookback.claims import base, residuals
 from lookback.claims.base import HELD, IN_PART, NOT_HERE, Numbers
@@ -21,7 +21,7 @@ CLAIM = Residuals(experiment="claim_residuals", draws=3)
 
 def test_the_gradient_is_what_a_small_step_against_it_gains() -> None:
     built = config.build(launcher.compose("train", ["experiment=smoke"]))
-    task, model = session.build(built)
+    task, model = learner.build(built)
     assert isinstance(model, Transformer)
     model.double()
     batch = train_batch(task, built.data, 0, 0)
@@ -111,7 +111,7 @@ def test_every_depth_is_measured_with_and_without(tmp_path: Path) -> None:
     assert found["3, without"][STEPS] == [None, None]
     raw = runs["3True"][0].raw
     built = config.build(runs["3True"][1].raw)
-    task, model = session.build(built)
+    task, model = learner.build(built)
     assert found["3, with"][GRADIENT][1] == source_gradient(model.double(), train_batch(task, built.data, 1, 0))
     assert found["3, with"][BARE][0] == untrained({**raw, "model": {**raw["model"], "norm": "none"}})
     assert raw["model"]["norm"] == "pre"

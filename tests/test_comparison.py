@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from lookback import comparison, config, launcher, session
+from lookback import comparison, config, launcher, learner
 from lookback.comparison import Plan, solve_width
 from lookback.launcher import Typed
 from lookback.schema import ConfigError
@@ -41,7 +41,7 @@ def all_models() -> Plan:
 def test_every_shipped_model_gets_as_many_parameters_as_the_transformer_within_three_percent() -> None:
     counts = {}
     for entry in all_models().entries:
-        _, model = session.build(config.build(entry.with_seed(3)))
+        _, model = learner.build(config.build(entry.with_seed(3)))
         counts[entry.name] = sum(weights.numel() for weights in model.parameters())
         assert entry.parameters == counts[entry.name]
     assert len(set(counts.values())) > 2  # widths are whole numbers, so counts are near one another, not equal

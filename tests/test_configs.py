@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import pairs_files
-from lookback import comparison, config, launcher, session
+from lookback import comparison, config, launcher, learner
 from lookback.attention import Maps
 from lookback.data import train_batch
 from lookback.groups import flat
@@ -40,7 +40,7 @@ def test_the_first_line_of_a_yaml_names_the_file_of_its_class(group: str, choice
 def test_every_choice_predicts_and_reaches_all_its_parameters(group: str, choice: str, tmp_path: Path) -> None:
     more = pairs_files(tmp_path) if choice == "pairs" else []
     built = config.build(launcher.compose("train", ["experiment=smoke", f"{group}={choice}", *more]))
-    task, model = session.build(built)
+    task, model = learner.build(built)
     length = 5
     [(source, _)] = task.probe_pairs([length])
     ids = torch.tensor([[1, *source.tolist(), 2]])
@@ -142,7 +142,7 @@ def test_the_recommended_training_stays_under_1500_steps_of_batch_64() -> None:
 @pytest.mark.parametrize("choice", choices("model"))
 def test_every_model_decodes_step_by_step_as_in_one_pass_whatever_stands_beside_a_row(choice: str) -> None:
     built = config.build(launcher.compose("train", [f"model={choice}"]))
-    _, model = session.build(built)
+    _, model = learner.build(built)
     model.eval()
     source = torch.randint(4, 30, (3, 7))
     lengths, target = torch.tensor([7, 2, 5]), torch.randint(4, 30, (3, 6))
@@ -170,7 +170,7 @@ def test_everything_trains_in_half_precision_nearly_as_in_float32(changes: list[
     for chosen in ("float32", precision):
         overrides = ["experiment=smoke", *changes, f"train.precision={chosen}"]
         built = config.build(launcher.compose("train", overrides))
-        task, model = session.build(built)
+        task, model = learner.build(built)
         trainer = Trainer(model, built.train)
         batches = [train_batch(task, built.data, 0, step) for step in range(2)]
         for _ in batches:
@@ -183,7 +183,7 @@ def test_everything_trains_in_half_precision_nearly_as_in_float32(changes: list[
 @pytest.mark.parametrize("choice", choices("model"))
 def test_every_map_of_every_model_is_named_hides_pads_and_sums_to_one(choice: str) -> None:
     built = config.build(launcher.compose("train", [f"model={choice}"]))
-    _, model = session.build(built)
+    _, model = learner.build(built)
     maps: Maps = {}
     lengths = torch.tensor([7, 2, 5])
     source, target = torch.randint(4, 30, (3, 7)), torch.randint(4, 30, (3, 6))

@@ -17,7 +17,19 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from conftest import TINY, train
-from lookback import album, checkpoint, command_line, config, experiment, files, look, run_folder, schema, session
+from lookback import (
+    album,
+    checkpoint,
+    command_line,
+    config,
+    experiment,
+    files,
+    learner,
+    look,
+    run_folder,
+    schema,
+    session,
+)
 from lookback.board import Board
 from lookback.by_length import LengthScore, evaluate
 from lookback.decode import greedy
@@ -76,7 +88,7 @@ def test_weights_of_a_step_are_those_that_the_run_had_there(tiny_run: Path) -> N
     last = checkpoint.load(run_folder.checkpoint_path(tiny_run, "last"))["model"]
     _, kept = experiment.load(tiny_run, 24)
     assert all(torch.equal(value, last[name]) for name, value in kept.state_dict().items())
-    _, first = session.build(config.build(config.read(tiny_run / "config.yaml")))
+    _, first = learner.build(config.build(config.read(tiny_run / "config.yaml")))
     _, kept = experiment.load(tiny_run, 0)
     assert all(torch.equal(value, first.state_dict()[name]) for name, value in kept.state_dict().items())
 
@@ -403,7 +415,7 @@ def test_a_run_is_read_back_ready_to_predict_and_has_no_dropout(tiny_run: Path) 
 
 
 def test_parameter_names_are_those_of_the_plain_model(tiny_run: Path) -> None:
-    _, model = session.build(config.build(config.read(tiny_run / "config.yaml")))
+    _, model = learner.build(config.build(config.read(tiny_run / "config.yaml")))
     names = set(weights(tiny_run))
     assert names == set(model.state_dict())
     assert not any(name.startswith(("module.", "_orig_mod.")) for name in names)
@@ -561,7 +573,7 @@ def test_ctrl_c_during_the_final_evaluation_stops_and_can_be_resumed(
         return evaluate(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "evaluate", stopped)
+        patch.setattr(learner, "evaluate", stopped)
         assert train(folder) == 130
     assert f"resume={folder}" in capsys.readouterr().out
     assert summary(folder)["status"] == "interrupted"
@@ -600,11 +612,11 @@ def test_results_are_of_the_best_weights_on_the_test_strings(
 ) -> None:
     seen: list[tuple[dict[str, torch.Tensor], str]] = []
 
-    def spy(model: Any, task: Any, settings: Any, stop: Any) -> list[LengthScore]:
+    def spy(model: Any, task: Any, settings: Any, *rest: Any) -> list[LengthScore]:
         seen.append(({name: tensor.clone() for name, tensor in model.state_dict().items()}, settings.split))
-        return evaluate(model, task, settings, stop)
+        return evaluate(model, task, settings, *rest)
 
-    monkeypatch.setattr(session, "evaluate", spy)
+    monkeypatch.setattr(learner, "evaluate", spy)
     folder = tmp_path / "run"
     assert train(folder, "train.learning_rate=3.0", "train.warmup_steps=24", "train.validate_every=1") == 0
     assert len(seen) == 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lookback import flops, session
+from lookback import flops, learner
 from lookback.benchmark import measure
 from lookback.config import build
 from lookback.flops import Widths, multiply_adds, product, step_flops
@@ -41,7 +41,7 @@ def test_without_pads_the_count_is_that_of_torchs_own_counter(with_gradients: bo
     So for each of the 6 rows and 2 layers the counter has target x target pairs where half of them, diagonal
     included, are of use.
     """
-    task, model = session.build(build(compose("train", SIZES)))
+    task, model = learner.build(build(compose("train", SIZES)))
     source, target = torch.randint(4, 30, (6, 9)), torch.randint(4, 30, (6, 8))
     with FlopCounterMode(display=False) as counter:
         logits = model(source, torch.full((6,), 9), target, {})

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lookback import album, checkpoint, config, experiment, launcher, run_folder, session
+from lookback import album, checkpoint, config, experiment, launcher, learner, run_folder
 from lookback.alignment import Head, HeadScore
 from lookback.board import Board
 from lookback.data import collate
@@ -54,7 +54,7 @@ def composed() -> dict[str, Any]:
 
 
 def built() -> tuple[Task, Seq2Seq]:
-    return session.build(config.build(composed()))
+    return learner.build(config.build(composed()))
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +353,7 @@ def test_a_film_that_cannot_be_drawn_costs_the_film_alone(
 
 def test_a_model_without_attention_leaves_no_maps(tmp_path: Path) -> None:
     sizes = ["model=rnn", "model.d_model=6"]
-    task, model = session.build(config.build(launcher.compose("train", sizes)))
+    task, model = learner.build(config.build(launcher.compose("train", sizes)))
     with Board(tmp_path, 0) as board:
         observer = Observer(task, [2], collate(task, [np.array([4, 5])]), tmp_path, 0)
         observer.draw(1, model, board)

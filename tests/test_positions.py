@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lookback import config, launcher, masks, schema, session
+from lookback import config, launcher, learner, masks, schema
 from lookback.attention import Maps
 from lookback.decode import greedy
 from lookback.metrics import sequence_loss
@@ -275,7 +275,7 @@ def test_every_known_encoding_is_offered_by_a_yaml() -> None:
 
 @every_kind
 def test_a_model_built_from_the_whole_configuration_has_the_encoding_of_the_yaml(kind: str) -> None:
-    _, model = session.build(config.build(raw(kind)))
+    _, model = learner.build(config.build(raw(kind)))
     assert isinstance(model, Transformer)
     target = raw(kind)["model"]["positions"]["_target_"].rpartition(".")[2]
     assert {type(model.encoder_positions).__name__, type(model.decoder_positions).__name__} == {target}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lookback import config, experiment, launcher, session
+from lookback import config, experiment, launcher, learner
 from lookback.alignment import NOWHERE
 from lookback.decode import greedy
 from lookback.models.base import Seq2Seq
@@ -21,7 +21,7 @@ MODELS = ["transformer", "rnn_luong", "rnn_bahdanau"]
 
 def small(model: str, *more: str) -> tuple[Task, Seq2Seq]:
     heads = ["model.num_heads=3", "model.d_ff=20"] if model == "transformer" else []
-    return session.build(
+    return learner.build(
         config.build(launcher.compose("train", [f"model={model}", "model.d_model=12", *heads, *more]))
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lookback import config, launcher, session
+from lookback import config, launcher, learner
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.metrics import sequence_loss
@@ -37,7 +37,7 @@ def setting(*overrides: str) -> Config:
 
 
 def make(settings: Config, **changes: Any) -> tuple[Trainer, Any]:
-    task, model = session.build(settings)
+    task, model = learner.build(settings)
     trainer = Trainer(model, replace(settings.train, **changes))
     return trainer, lambda step: train_batch(task, settings.data, settings.seed, step)
 
@@ -59,7 +59,7 @@ def test_without_warm_up_the_first_rate_is_the_highest() -> None:
 def test_one_update_is_what_adamw_does_with_clipped_gradients_of_the_loss() -> None:
     settings = setting("model.dropout=0.0")
     trainer, batch_at = make(settings)
-    _, twin = session.build(settings)
+    _, twin = learner.build(settings)
     trainer.advance(batch_at)
     batch: Batch = batch_at(0)
     rate = settings.train.learning_rate / settings.train.warmup_steps

@@ -12,6 +12,7 @@ from lookback.decode import evaluating, greedy
 from lookback.evaluate import EvaluateSettings, Example, example
 from lookback.metrics import score
 from lookback.models.base import Seq2Seq
+from lookback.processes import ALONE, Processes
 from lookback.tasks.base import Ids, Pair, Task
 from lookback.tokens import EOS, PAD
 
@@ -72,7 +73,11 @@ class _Row:
 
 
 def evaluate(
-    model: Seq2Seq, task: Task, settings: EvaluateSettings, stop: Callable[[], bool] = lambda: False
+    model: Seq2Seq,
+    task: Task,
+    settings: EvaluateSettings,
+    stop: Callable[[], bool] = lambda: False,
+    processes: Processes = ALONE,
 ) -> list[LengthScore]:
     """Decode and score held-out strings of each length. Batches go across lengths, the shortest strings first.
 
@@ -81,19 +86,25 @@ def evaluate(
         task: gives strings and answers.
         settings: which strings, of which lengths, how many.
         stop: asked before each batch; once it says so, lengths that are not done are left out.
+        processes: that share the batches; each of them gets the scores of all.
     """
     strings = task.test_pairs(settings.lengths, settings.count, settings.split)
     listed = [(length, pair) for length, pairs in strings.items() for pair in pairs]
-    rows: dict[int, list[_Row]] = {length: [] for length in strings}
     least = LEAST_ROWS if settings.exact_only else 1
-    for part in batches([source for _, (source, _) in listed], least):
+    found: dict[int, _Row] = {}  # by their places in the list
+    for part in batches([source for _, (source, _) in listed], least)[processes.rank :: processes.count]:
         if stop():
             break
-        lengths, pairs = zip(*listed[part], strict=True)
-        firsts = [at for at, length in enumerate(lengths) if not rows[length] and length not in lengths[:at]]
-        found = _rows(model, task, settings, batch_of(pairs), firsts)
-        for length, row in zip(lengths, found, strict=True):
-            rows[length].append(row)
+        numbers = range(len(listed))[part]
+        firsts = [
+            at for at, number in enumerate(numbers) if not number or listed[number - 1][0] != listed[number][0]
+        ]
+        batch = batch_of([pair for _, pair in listed[part]])
+        found |= zip(numbers, _rows(model, task, settings, batch, firsts), strict=True)
+    found = {number: row for some in processes.gather(found) for number, row in some.items()}
+    rows: dict[int, list[_Row]] = {length: [] for length in strings}
+    for number in sorted(found):
+        rows[listed[number][0]].append(found[number])
     asked = list(strings) if settings.lengths is None else [at for at in settings.lengths if at in strings]
     done = [length for length in asked if len(rows[length]) == len(strings[length])]
     return [_length_score(length, task.holds_out(length), rows[length], settings.exact_only) for length in done]

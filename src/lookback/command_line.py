@@ -26,12 +26,13 @@ from lookback import config
 from lookback.checkpoint import CheckpointError
 from lookback.config import Config
 from lookback.launcher import CONFIGS, VERSION_BASE, Typed, choices, compose, own_hydra, plain
+from lookback.processes import LostProcessError, started
 from lookback.schema import ConfigError, Problem
 from lookback.train import NonFiniteLossError
 
 MULTIRUN_FLAGS = ("-m", "--multirun")
 SIGNALS = 128  # an exit code is this and the number of the signal that ended the run
-FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, OSError)
+FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, LostProcessError, OSError)
 Run = Callable[[Any, Path, bool], int]
 Build = Callable[[dict[str, Any], Typed], Any]
 
@@ -82,8 +83,23 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None, build: B
         return SIGNALS + signal.SIGINT
 
 
+def reported(work: Callable[[], object]) -> int:
+    """Do the work of a process beside the first, and return the exit code; what befalls all the first one tells."""
+    try:
+        work()
+    except (LostProcessError, NonFiniteLossError):
+        return 1
+    except FAILURES as error:
+        return _report(error)
+    except KeyboardInterrupt:
+        return SIGNALS + signal.SIGINT
+    return 0
+
+
 def _launch_once(run: Run, name: str, arguments: list[str], build: Build) -> int:
     """Launch a program that starts jobs of its own."""
+    if started() > 1:
+        raise ConfigError([Problem("torchrun", "is for train.py: this program starts its jobs itself", started())])
     flags = [argument for argument in arguments if argument.startswith("-")]
     if any(flag in MULTIRUN_FLAGS for flag in flags):
         raise ConfigError([Problem("-m", "is not for this program: it starts its jobs itself")])

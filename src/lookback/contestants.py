@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from lookback import config, peers_x, session
+from lookback import config, learner, peers_x
 from lookback.config import Config
 from lookback.launcher import compose
 from lookback.models.base import Seq2Seq
@@ -30,7 +30,7 @@ def ours(loaded: Config) -> Transformer:
     Raises:
         ValueError: if the configuration has another.
     """
-    _, model = session.build(loaded)
+    _, model = learner.build(loaded)
     if not isinstance(model, Transformer):
         raise ValueError(f"model must be a Transformer here, but is {type(model).__name__}")
     return model
@@ -102,7 +102,7 @@ def as_model(peer: nn.Module) -> Seq2Seq:
 def recurrent(loaded: Config) -> dict[str, Seq2Seq]:
     """`rnn` with the GRU, in place of the model of `loaded`, and its bare peer, from the same weights."""
     node = compose("train", ["model=rnn", "model.cell=gru"])["model"]
-    _, model = session.build(config.build({**loaded.raw, "model": node}))
+    _, model = learner.build(config.build({**loaded.raw, "model": node}))
     assert isinstance(model, Rnn)
     peer = BareRnn(*_symbols(loaded), **{name: node[name] for name in ("d_model", "num_layers", "cell")})
     copy_rnn_weights(model, peer)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lookback import session
+from lookback import learner
 from lookback.attention import Maps
 from lookback.board import Board
 from lookback.by_length import evaluate
@@ -30,7 +30,7 @@ LONG_ROUNDS = 5  # of what takes seconds
 
 def maps(work: Work) -> list[Row]:
     """What watching costs: our forward pass with attention maps against the same pass without, in eval mode."""
-    _, model = session.build(work.config)
+    _, model = learner.build(work.config)
     batches = work.batches()[: work.steps]
 
     def forward(watch: bool) -> None:
@@ -49,7 +49,7 @@ def watching(work: Work) -> list[Row]:
     In each round some steps are timed, and then each action once; its share of a step is its time by its cadence.
     """
     loaded = work.config
-    task, model = session.build(loaded)
+    task, model = learner.build(loaded)
     trainer, batches = Trainer(model, loaded.train), work.batches()
     lengths = [loaded.data.trained[number % len(loaded.data.trained)] for number in range(VALIDATION_STRINGS)]
     rounds = []
@@ -78,8 +78,8 @@ def checking(work: Work) -> list[Row]:
     """
     work = work.at_most(LONG_ROUNDS, work.steps)
     loaded = work.config
-    task, model = session.build(loaded)
-    _, untrained = session.build(loaded)
+    task, model = learner.build(loaded)
+    _, untrained = learner.build(loaded)
     trainer, batches = Trainer(model, loaded.train), work.batches()
     lengths, extra = loaded.data.trained, loaded.evaluate.extra_tokens
     mixed = validation_batch(task, [lengths[number % len(lengths)] for number in range(VALIDATION_STRINGS)])

@@ -64,6 +64,13 @@ class Batch:
         """(batch, target - 1): what it should predict there; PAD = nothing."""
         return self.target[:, 1:]
 
+    def share(self, rank: int, count: int) -> "Batch":
+        """The rows of one of several processes, every count-th from row `rank` on, no wider than they must be."""
+        source, lengths, target = (part[rank::count] for part in (self.source, self.source_lengths, self.target))
+        if len(source):
+            source, target = source[:, : int(lengths.max())], target[:, : int((target != PAD).sum(dim=1).max())]
+        return Batch(source, lengths, target)
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         return Batch(self.source.to(device), self.source_lengths.to(device), self.target.to(device))

@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,7 +10,9 @@ import torch
 from lookback import checkpoint, command_line, config, files, heatmap, terminal
 from lookback.board import Board
 from lookback.config import Config
+from lookback.follow import follow
 from lookback.models.base import Seq2Seq
+from lookback.processes import ALONE, Processes, joined
 from lookback.results import read_summary
 from lookback.run_folder import checkpoint_path, has_begun
 from lookback.schema import ConfigError, Problem
@@ -19,8 +22,13 @@ from lookback.tasks.base import Task
 
 
 def main() -> int:
-    """The command `python scripts/train.py`."""
-    return command_line.launch(run, "train")
+    """The command `python scripts/train.py`, in one process or in each of those that torchrun has started."""
+    with joined() as processes:
+        if processes.first:
+            code = command_line.launch(partial(run, processes=processes), "train")
+        else:
+            code = command_line.reported(partial(follow, processes))
+    return processes.end(code)
 
 
 def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
@@ -45,7 +53,14 @@ def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
     return task, model.eval()
 
 
-def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: Stop | None = None) -> int:
+def run(
+    loaded: Config,
+    folder: Path,
+    resume: bool,
+    quiet: bool = False,
+    stop: Stop | None = None,
+    processes: Processes = ALONE,
+) -> int:
     """Train, evaluate and report one configuration.
 
     Args:
@@ -54,6 +69,7 @@ def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: S
         resume: go on from what is there.
         quiet: print nothing.
         stop: asked after each step; a new one listens to signals when left out.
+        processes: that learn together; this one is their first.
 
     Returns:
         the exit code: 0, or 128 + the signal that stopped it.
@@ -66,7 +82,7 @@ def run(loaded: Config, folder: Path, resume: bool, quiet: bool = False, stop: S
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
     with files.locked(folder):
-        return _run(Run(loaded, folder, resume, quiet), resume, stop or Stop())
+        return _run(Run(loaded, folder, resume, quiet, processes), resume, stop or Stop())
 
 
 def holds_run(folder: Path) -> bool:
@@ -88,22 +104,23 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         note = f"add train.{counted}=TOTAL to train it further, along a new curve of the learning rate"
         this.console.print(f"{terminal.shown_path(folder)} has finished already;\n{note}", markup=False)
         return 0
-    with stop, Board(folder, this.trainer.step) as board:
+    with this.learner.processes.leading(loaded.raw), stop, Board(folder, this.trainer.step) as board:
+        this.learner.agree()
         loaded.save(folder / "config.yaml")
         this.summarise("running")
         terminal.announce(this.console, folder, this.headline())
         try:
-            this.train(board, stop)
-            found = None if stop() else this.finish(board, stop)
+            found = None if this.train(board, stop) else this.finish(board, stop)
         except BaseException as error:
             how = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with suppress(OSError):  # the first error is what counts
                 this.summarise(how, reason=f"{type(error).__name__}: {error}")
             raise
     if found is None:
-        this.summarise("interrupted", reason=signal.Signals(stop.signal).name)
+        number = stop.signal or stop.DEFAULT  # the first is that of another process
+        this.summarise("interrupted", reason=signal.Signals(number).name)
         terminal.report_stop(this.console, this.trainer.step, folder)
-        return 128 + stop.signal
+        return 128 + number
     scores, finding = found
     if this.trainer.step < loaded.train.updates:
         this.console.print(f"stopped early: no validation was better than that of step {this.best_step}")

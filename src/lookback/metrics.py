@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,9 +17,8 @@ def sequence_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
         labels: (batch, target), PAD where there is nothing to predict.
         label_smoothing: share of the mass spread evenly over all symbols.
     """
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=PAD, label_smoothing=label_smoothing
-    )
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return F.cross_entropy(wide.flatten(0, 1), labels.flatten(), ignore_index=PAD, label_smoothing=label_smoothing)
 
 
 @dataclass(frozen=True, eq=False)

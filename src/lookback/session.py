@@ -12,29 +12,22 @@ import torch
 
 from lookback import checkpoint, failures, files, run_folder, terminal
 from lookback.board import Board
-from lookback.by_length import LengthScore, evaluate, few
+from lookback.by_length import LengthScore, few
 from lookback.config import Config, upgraded
 from lookback.console import SteadyConsole
-from lookback.data import Batch, batch_of, fingerprint, train_batch
+from lookback.data import batch_of, fingerprint
 from lookback.evaluate import Validation, exact_match, validate
+from lookback.learner import Learner
 from lookback.machine import code_version, forget_peak_memory
-from lookback.models.base import Seq2Seq
 from lookback.observer import Finding, Observer
+from lookback.processes import ALONE, Processes
 from lookback.schema import ConfigError, Problem
 from lookback.summary import contents as summary_of
-from lookback.tasks.base import Task
-from lookback.train import NonFiniteLossError, Trainer, choose_device, fit
+from lookback.train import NonFiniteLossError
 
 VALIDATION_STRINGS = 128  # of all trained lengths; and as many of the longest
 SAMPLES = 8
 KEPT = ("seed", "task", "model", "data")
-
-
-def build(loaded: Config) -> tuple[Task, Seq2Seq]:
-    """Make the task and the model of a configuration, the weights drawn from its seed."""
-    torch.manual_seed(loaded.seed)
-    task = loaded.task()
-    return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def other_run(stored: object, raw: Mapping[str, Any]) -> list[str]:
@@ -51,16 +44,18 @@ class Run:
         folder: where everything goes.
         resume: go on from the folder's last checkpoint.
         quiet: print nothing.
+        processes: that learn together; this one is their first.
     """
 
-    def __init__(self, loaded: Config, folder: Path, resume: bool, quiet: bool = False) -> None:
+    def __init__(
+        self, loaded: Config, folder: Path, resume: bool, quiet: bool = False, processes: Processes = ALONE
+    ) -> None:
         forget_peak_memory()
         self.config = loaded
         self.folder = folder
         self.console = SteadyConsole(highlight=False, quiet=quiet)
-        self.task, model = build(loaded)
-        self.model = model.to(choose_device(loaded.train.device))
-        self.trainer = Trainer(self.model, loaded.train)
+        self.learner = Learner(loaded, processes)
+        self.task, self.model, self.trainer = self.learner.task, self.learner.model, self.learner.trainer
         self.best: Validation | None = None
         self.best_step = 0
         self.changed = False
@@ -74,8 +69,8 @@ class Run:
         self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
         run_folder.forget_later(folder, start, self._tell)
 
-    def train(self, board: Board, stop: Callable[[], bool]) -> None:
-        """Train to the last step, or until told to stop; either way the last checkpoint is written."""
+    def train(self, board: Board, stop: Callable[[], bool]) -> bool:
+        """Train to the last step, or until told to stop, and say whether; either way `last` is written."""
         steps = self.config.train.updates
         self.board = board
         if self.trainer.step == 0:
@@ -91,8 +86,7 @@ class Run:
                 (self.config.train.validate_every, self._validate),
                 (self.config.train.save_every, self._save_last),
             ]
-            if not self.waited:
-                fit(self.trainer, self._batch, actions, lambda: stop() or self.waited)
+            stopped = self.learner.learn(actions, stop, lambda: self.waited)
             if self.trainer.step == steps and self.best is None:
                 self._validate()  # the best weights were lost after the last validation
             if self.trainer.step < steps:
@@ -100,6 +94,7 @@ class Run:
                 with self._watching():
                     head = self.observer.find(self.model, self.trainer.step).head
                     self.observer.leave(self.trainer.step, self.model, board, head)
+        return stopped
 
     @property
     def waited(self) -> bool:
@@ -113,8 +108,8 @@ class Run:
         """Evaluate the best weights on held-out strings, and leave all results in the folder; none if stopped."""
         path = run_folder.checkpoint_path(self.folder, "best")
         checkpoint.load_weights(self.model, run_folder.load_best(self.folder).get("model"), path)
-        scores = evaluate(self.model, self.task, self.config.evaluate, stop)
-        if stop():
+        scores = self.learner.evaluate(stop)
+        if scores is None:
             return None
         for row in (scores[number] for number in few(range(len(scores)))):
             values = {"exact_match": row.exact_match, "token_accuracy": row.token_accuracy}
@@ -161,17 +156,16 @@ class Run:
     def headline(self) -> str:
         """What is about to be trained."""
         names = [run_folder.class_name(self.config.raw[name]) for name in ("task", "model")]
-        count = sum(weights.numel() for weights in self.model.parameters())
+        numbers = sum(weights.numel() for weights in self.model.parameters())
         done, last = self.trainer.step, self.config.train.updates
         steps = f"steps {done + 1} to {last} of {self.config.data.batch_size} strings"
         if done == last:
             steps = f"all {last} steps are done"
+        count = self.learner.processes.count
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
-        first = f"{names[0]}: {names[1]}, {count:,} parameters"
+        where += f" in each of {count} processes" if count > 1 else ""
+        first = f"{names[0]}: {names[1]}, {numbers:,} parameters"
         return "\n".join([first, *self.task.notes(self.config.data.trained), f"{steps}, {where}"])
-
-    def _batch(self, step: int) -> Batch:
-        return train_batch(self.task, self.config.data, self.config.seed, step)
 
     def _log(self) -> None:
         records = self.trainer.drain()

@@ -54,6 +54,6 @@ def contents(
         "code_version": code_version(),
         "config_digest": digest(config.raw),
         **finding.summary(),
-        "machine": {**machine(), "device": device.type},
+        "machine": {**machine(), "device": device.type, "processes": trainer.processes.count},
         "validation": asdict(validation) if validation else {},
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +15,11 @@ from lookback.flat import FlatWeights, flattened
 from lookback.metrics import score, sequence_loss
 from lookback.models.base import Packs, Seq2Seq
 from lookback.packing import pack
+from lookback.processes import ALONE, Processes
 from lookback.rules import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from lookback.tokens import PAD
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class TrainSettings:
         validate_every: steps between validations; the best checkpoint is chosen there.
         save_every: steps between writings of the last checkpoint; Ctrl-C writes one as well.
         device: auto takes CUDA where there is one.
-        precision: of autocast; float32 = off.
+        precision: of autocast; float32 = off; float64 = off, and all weights and numbers in it.
     """
 
     steps: PositiveInt | None
@@ -51,7 +54,7 @@ class TrainSettings:
     validate_every: PositiveInt
     save_every: PositiveInt
     device: Literal["auto", "cpu", "cuda"]
-    precision: Literal["float32", "bfloat16", "float16"]
+    precision: Literal["float64", "float32", "bfloat16", "float16"]
 
     @property
     def updates(self) -> int:
@@ -88,11 +91,17 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is CUDA where there is one, else the CPU."""
+def choose_device(name: str, index: int = 0) -> torch.device:
+    """The device of this name; `auto` is CUDA where there is one, else the CPU. `index` is that of the GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    return torch.device(name, index) if name == "cuda" else torch.device(name)
+
+
+def seed_dropout(seed: int, step: int, rank: int) -> None:
+    """Let what a process beside the first drops depend on (seed, step, rank) alone: no checkpoint keeps it."""
+    if rank:
+        torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]) >> 1)
 
 
 class Trainer:
@@ -101,6 +110,7 @@ class Trainer:
     Args:
         model: on its device.
         settings: see `TrainSettings`.
+        processes: that learn together, each from its share of each batch.
 
     Attributes:
         step: updates done.
@@ -108,7 +118,8 @@ class Trainer:
         tokens: real target tokens learned from.
     """
 
-    def __init__(self, model: Seq2Seq, settings: TrainSettings) -> None:
+    def __init__(self, model: Seq2Seq, settings: TrainSettings, processes: Processes = ALONE) -> None:
+        self.processes = processes
         self.model = model
         self.settings = settings
         self.device = next(model.parameters()).device
@@ -135,18 +146,34 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
-        with self._autocast():
-            logits, labels = self._predict(batch)
-        loss = sequence_loss(logits, labels, self.settings.label_smoothing)
+        loss, hits, tokens = self._learn(batch) if self.processes.count == 1 else self._learn_share(batch)
         self.weights.backward(self.scaler.scale(loss))
+        assert self.weights.vector.grad is not None
+        self.processes.sum(self.weights.vector.grad)
         self.scaler.unscale_(self.optimizer)
         self.weights.clip(self.settings.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.step += 1
-        result = score(logits.detach().argmax(dim=-1), labels)
-        self._pending.append((self.step, loss.detach(), result.hits.sum(), result.tokens.sum(), rate))
+        self._pending.append((self.step, loss.detach(), hits, tokens, rate))
         self.seconds += time.perf_counter() - started
+
+    def _learn(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss of a batch, and how many of how many real tokens are right."""
+        with self._autocast():
+            logits, labels = self._predict(batch)
+        loss = sequence_loss(logits, labels, self.settings.label_smoothing)
+        result = score(logits.detach().argmax(dim=-1), labels)
+        return loss, result.hits.sum(), result.tokens.sum()
+
+    def _learn_share(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of this process's rows, the loss weighted so that all together are the mean of the batch."""
+        share = batch.share(self.processes.rank, self.processes.count)
+        if not len(share.source):
+            nothing = torch.zeros((), device=self.device, dtype=torch.int64)
+            return self.weights.nothing(), nothing, nothing
+        loss, hits, tokens = self._learn(share)
+        return loss * (int((share.labels != PAD).sum()) / int((batch.labels != PAD).sum())), hits, tokens
 
     def _predict(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The logits of a batch by teacher forcing, and their labels."""
@@ -167,13 +194,14 @@ class Trainer:
         steps, losses, hits, tokens, rates = zip(*self._pending, strict=True)
         self._pending = []
         started = time.perf_counter()
-        counts = torch.stack(tokens).tolist()  # waits for the device, if it works on its own
+        sums = torch.stack([torch.stack(losses).double(), torch.stack(hits).double(), torch.stack(tokens).double()])
+        all_losses, all_hits, all_tokens = self.processes.sum(sums)
+        counts = [int(count) for count in all_tokens.tolist()]  # waits for the device, if it works on its own
         self.seconds += time.perf_counter() - started
         speed = sum(counts) / max(self.seconds - self._drained_seconds, 1e-9)
         self._drained_seconds = self.seconds
         self.tokens += sum(counts)
-        accuracies = (torch.stack(hits).double() / torch.stack(tokens)).tolist()
-        rows = zip(steps, torch.stack(losses).tolist(), accuracies, rates, strict=True)
+        rows = zip(steps, all_losses.tolist(), (all_hits / all_tokens).tolist(), rates, strict=True)
         records = [StepRecord(*row, speed) for row in rows]
         for record in records:
             if not math.isfinite(record.loss):
@@ -210,13 +238,13 @@ class Trainer:
 
     def _autocast(self) -> torch.autocast:
         precision = self.settings.precision
-        return torch.autocast(self.device.type, PRECISIONS[precision], enabled=precision != "float32")
+        return torch.autocast(self.device.type, HALVES.get(precision), enabled=precision in HALVES)
 
 
 def fit(
     trainer: Trainer,
     batch_at: Callable[[int], Batch],
-    actions: Sequence[tuple[int, Callable[[], None]]],
+    actions: Sequence[tuple[int, Callable[[], object]]],
     stop: Callable[[], bool],
 ) -> None:
     """Train until the last step, or until `stop` says so after a step.

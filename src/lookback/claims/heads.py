@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from lookback import config, session
+from lookback import config, learner
 from lookback.alignment import LEARNED, measure, right_cells
 from lookback.attention import Maps
 from lookback.bench import Bench, exact_match, load, steps_to_99
@@ -97,7 +97,7 @@ class Heads(Claim):
                 learned = sum((score.largest or 0.0) >= LEARNED for score in crossing)
                 row.setdefault("cross heads on the right cell", []).append(learned / len(crossing))
                 if heads > 1:
-                    _, untrained = session.build(config.build(run.raw))
+                    _, untrained = learner.build(config.build(run.raw))
                     for when, which in (("untrained", untrained), ("trained", model)):
                         for kind, value in divergences(which, batch).items():
                             row.setdefault(f"{kind}, {when}", []).append(value)

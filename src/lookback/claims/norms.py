@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lookback import config, masks, session
+from lookback import config, learner, masks
 from lookback.bench import Bench, exact_match, steps_to_99
 from lookback.claims.base import Check, Claim, Numbers, Values, below, known
 from lookback.data import Batch, train_batch
@@ -91,7 +91,7 @@ class Norms(Claim):
             row: dict[str, Values] = {}
             for seed in range(self.draws):
                 built = config.build({**raw, "seed": seed})
-                task, untrained = session.build(built)
+                task, untrained = learner.build(built)
                 sizes = output_sizes(untrained, train_batch(task, built.data, seed, 0))
                 for layer, size in enumerate(sizes, 1):
                     row.setdefault(f"{SIZE}{layer}", []).append(size)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lookback import config, session
+from lookback import config, learner
 from lookback.bench import Bench, exact_match
 from lookback.claims.base import Check, Claim, Numbers, Values, known, mean, table
 from lookback.decode import evaluating
@@ -50,7 +50,7 @@ def permuted_difference(model: Seq2Seq, source: Tensor, lengths: Tensor, order: 
 
 def moved(run: Result) -> float:
     """`permuted_difference` of the model of a run with random weights, on strings of the longest trained length."""
-    task, model = session.build(config.build(run.raw))
+    task, model = learner.build(config.build(run.raw))
     with torch.no_grad():
         for weights in model.parameters():
             weights.add_(SPREAD * torch.randn_like(weights))

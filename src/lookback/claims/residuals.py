@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from lookback import config, session
+from lookback import config, learner
 from lookback.bench import Bench, exact_match, steps_to_99
 from lookback.claims.base import Check, Claim, Numbers, below, known, mean
 from lookback.data import Batch, train_batch
@@ -47,7 +47,7 @@ def untrained(raw: Mapping[str, Any]) -> float:
     In float64, which a deep stack without norms does not overflow.
     """
     built = config.build(raw)
-    task, model = session.build(built)
+    task, model = learner.build(built)
     return source_gradient(model.double(), train_batch(task, built.data, built.seed, 0))
 
 

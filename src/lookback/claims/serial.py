@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from lookback import config, session
+from lookback import config, learner
 from lookback.bench import Bench
 from lookback.claims.base import Check, Claim, Numbers, Values, below, known, mean
 from lookback.data import Batch
@@ -44,7 +44,7 @@ def threads(count: int) -> Iterator[None]:
 def matched() -> dict[str, Trainer]:
     """The plain RNN and the default Transformer, whose yaml files give them as many weights, to be trained."""
     built = {name: config.build(compose("train", [f"model={name}", "train.device=cpu"])) for name in MODELS}
-    return {name: Trainer(session.build(one)[1], one.train) for name, one in built.items()}
+    return {name: Trainer(learner.build(one)[1], one.train) for name, one in built.items()}
 
 
 def work(trainer: Trainer, batch: Batch, steps: int, count: int) -> Callable[[], None]:

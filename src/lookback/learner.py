@@ -1,0 +1,81 @@
+"""A model that learns: the part of a training that all processes have in common, whoever writes and prints."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from lookback.by_length import LengthScore, evaluate
+from lookback.config import Config
+from lookback.data import Batch, train_batch
+from lookback.models.base import Seq2Seq
+from lookback.processes import ALONE, Processes
+from lookback.schema import ConfigError, Problem
+from lookback.tasks.base import Task
+from lookback.train import Trainer, choose_device, fit, seed_dropout
+
+
+def build(loaded: Config) -> tuple[Task, Seq2Seq]:
+    """Make the task and the model of a configuration, the weights drawn from its seed."""
+    torch.manual_seed(loaded.seed)
+    task = loaded.task()
+    return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+class Learner:
+    """A task, a model and its trainer.
+
+    Args:
+        loaded: the configuration.
+        processes: that learn together.
+    """
+
+    def __init__(self, loaded: Config, processes: Processes = ALONE) -> None:
+        self.config = loaded
+        self.processes = processes
+        self.task, model = build(loaded)
+        kind = torch.float64 if loaded.train.precision == "float64" else torch.float32
+        self.model = model.to(choose_device(loaded.train.device, processes.device_index), kind)
+        self.trainer = Trainer(self.model, loaded.train, processes)
+
+    def agree(self) -> None:
+        """Take weights, optimizer and step of the first process; it may have read them from a checkpoint."""
+        if self.processes.count == 1:
+            return
+        ours = {"model": self.model.state_dict(), "trainer": self.trainer.state_dict(), "task": self.task.state()}
+        state = self.processes.share(ours)
+        if state["task"] != ours["task"]:
+            raise ConfigError([Problem("task", "its files are not those of the first process")])
+        if not self.processes.first:
+            self.model.load_state_dict(state["model"])
+            self.trainer.load_state_dict(state["trainer"])
+
+    def learn(
+        self,
+        actions: Sequence[tuple[int, Callable[[], object]]],
+        stop: Callable[[], bool],
+        waited: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Train to the last step, or until a process is told to stop or has waited long enough for a better model.
+
+        Args:
+            actions: as in `fit`.
+            stop: asked after each step.
+            waited: asked as well, and before the first step too.
+
+        Returns:
+            whether one was told to stop.
+        """
+        if not self.processes.any(waited()):
+            fit(self.trainer, self._batch, actions, lambda: self.processes.any(stop() or waited()))
+        return self.processes.any(stop())
+
+    def evaluate(self, stop: Callable[[], bool]) -> list[LengthScore] | None:
+        """Score the weights of the first process, each string by one of all; None if told to stop."""
+        if self.processes.count > 1:
+            self.model.load_state_dict(self.processes.share(self.model.state_dict()))
+        scores = evaluate(self.model, self.task, self.config.evaluate, stop, self.processes)
+        return None if self.processes.any(stop()) else scores
+
+    def _batch(self, step: int) -> Batch:
+        seed_dropout(self.config.seed, step, self.processes.rank)
+        return train_batch(self.task, self.config.data, self.config.seed, step)
