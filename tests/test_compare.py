@@ -330,7 +330,7 @@ def test_ctrl_c_in_the_second_run_stops_all_and_the_same_command_goes_on_to_the_
     first = only(here)
     assert results.read_summary(first / "tiny" / "seed0")["status"] == "interrupted"
     assert not (first / "rnn" / "seed1" / "config.yaml").exists()
-    assert not (first / compare.STOP_FILE).exists()
+    assert not (first / command_line.STOP_FILE).exists()
     shown = capsys.readouterr().out
     assert "NOT COUNTED: tiny seed 0: unfinished: interrupted" in shown
     assert "MISSING: rnn has no finished run of seed 1" in shown
@@ -658,4 +658,4 @@ def test_ctrl_c_reaches_jobs_in_processes_of_their_own(here: Path) -> None:
     assert process.returncode == 130, errors
     assert shown.count("unfinished: interrupted") == 2
     assert "MISSING: rnn has no finished run of seed 0, 1" in shown
-    assert not list(here.rglob(compare.STOP_FILE))
+    assert not list(here.rglob(command_line.STOP_FILE))

@@ -31,8 +31,8 @@ class Recorder:
 def test_what_was_typed_and_the_job_s_own_overrides_reach_each_job_in_its_folder(tmp_path: Path) -> None:
     typed = Typed("train", (BASIC, "hydra.job.name=mine", "task=copy", "train.steps=7", "seed=1"))
     jobs = [
-        Job("rnn/seed3", ("model=rnn", "seed=3", "model.d_model=18")),
-        Job("transformer/seed5", ("model=transformer", "seed=5", "train.steps=9")),
+        Job(("model=rnn", "seed=3", "model.d_model=18"), "rnn/seed3"),
+        Job(("model=transformer", "seed=5", "train.steps=9"), "transformer/seed5"),
     ]
     record = Recorder((0, 4))
     assert run_jobs(typed, tmp_path / "sweep", jobs, record) == [Outcome(0), Outcome(4)]
@@ -55,7 +55,7 @@ def test_a_job_that_raises_is_told_and_the_others_go_on(tmp_path: Path) -> None:
             raise OSError("disk full")
         return int(raw["seed"])
 
-    jobs = [Job(f"{seed}", (f"seed={seed}",)) for seed in (2, 3, 4)]
+    jobs = [Job((f"seed={seed}",), f"{seed}") for seed in (2, 3, 4)]
     outcomes = run_jobs(Typed("train", (BASIC,)), tmp_path, jobs, run)
     assert outcomes == [Outcome(2), Outcome(1, "OSError: disk full"), Outcome(4)]
 
@@ -65,14 +65,14 @@ def test_an_interrupt_is_not_taken_for_a_job_s_failure(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_jobs(Typed("train", (BASIC,)), tmp_path, [Job("a", ()), Job("b", ())], run)
+        run_jobs(Typed("train", (BASIC,)), tmp_path, [Job((), "a"), Job((), "b")], run)
 
 
 def test_folders_may_have_any_name(tmp_path: Path) -> None:
     names = ["two words", "it's", 'say "x"', "k=v, #1 [a]", "{b} 李", "$x"]
     record = Recorder()
     folder = tmp_path / "/".join(names)
-    outcomes = run_jobs(Typed("train", (BASIC,)), folder, [Job(f"{name}/job", ()) for name in names], record)
+    outcomes = run_jobs(Typed("train", (BASIC,)), folder, [Job((), f"{name}/job") for name in names], record)
     assert outcomes == [Outcome(0)] * 6
     assert [folder for _, folder in record.calls] == [folder / name / "job" for name in names]
 
@@ -87,7 +87,7 @@ def test_the_global_state_of_a_program_around_comes_back(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "app.yaml").write_text("key: 5\n")
     with hydra.initialize_config_dir(str(tmp_path / "other"), version_base="1.3"):
-        run_jobs(Typed("train", (BASIC,)), tmp_path / "sweep", [Job("a", ())], Recorder())
+        run_jobs(Typed("train", (BASIC,)), tmp_path / "sweep", [Job((), "a")], Recorder())
         assert hydra.compose("app").key == 5
     assert not GlobalHydra.instance().is_initialized()
     assert HydraConfig.instance().cfg is None
@@ -101,7 +101,7 @@ def test_jobs_may_be_started_inside_a_running_job(tmp_path: Path, monkeypatch: p
     def outer(loaded: Config, folder: Path, resume: bool) -> int:
         before = (GlobalHydra.instance().hydra, HydraConfig.get().runtime.output_dir)
         typed = Typed("train", tuple(HydraConfig.get().overrides.task))
-        run_jobs(typed, folder / "inner", [Job("job", ("train.steps=8",))], record)
+        run_jobs(typed, folder / "inner", [Job(("train.steps=8",), "job")], record)
         seen.append(before == (GlobalHydra.instance().hydra, HydraConfig.get().runtime.output_dir))
         return 0
 
@@ -152,5 +152,5 @@ def test_a_span_past_all_sense_is_refused_and_not_counted_out() -> None:
 def test_a_span_reaches_the_jobs_of_a_sweep_as_numbers(tmp_path: Path) -> None:
     record = Recorder()
     typed = Typed("train", (BASIC, "evaluate.lengths=${lengths:2,4}"))
-    run_jobs(typed, tmp_path, [Job("a", ("seed=3",)), Job("b", ("evaluate.lengths=${lengths:5,6}",))], record)
+    run_jobs(typed, tmp_path, [Job(("seed=3",), "a"), Job(("evaluate.lengths=${lengths:5,6}",), "b")], record)
     assert [raw["evaluate"]["lengths"] for raw, _ in record.calls] == [[2, 3, 4], [5, 6]]

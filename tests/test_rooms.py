@@ -90,6 +90,7 @@ LEVELS = {
     "watch": 13,
     "report": 13,
     "launcher": 9,
+    "overrides": 9.5,
     "command_line": 10,
     "comparison": 11,
     "learner": 11,
@@ -123,8 +124,8 @@ LEVELS = {
 }
 ONLY_IN = {
     "tensorboard": {"board"},
-    "hydra": {"launcher", "command_line"},
-    "omegaconf": {"config", "launcher", "command_line"},
+    "hydra": {"launcher", "overrides", "command_line"},
+    "omegaconf": {"config", "launcher", "overrides", "command_line"},
     "pydantic": {"schema"},
     "annotated_types": {"rules"},
     "matplotlib": {"figures", "board", "charts", "plots"},

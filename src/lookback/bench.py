@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookback import compare, comparison, experiment
-from lookback.command_line import SIGNALS
 from lookback.comparison import Plan
 from lookback.console import SteadyConsole
 from lookback.launcher import Typed
 from lookback.models.base import Seq2Seq
 from lookback.results import Result
+from lookback.stop import SIGNALS
 from lookback.tasks.base import Task
 
 Runs = dict[str, list[Result]]

@@ -1,48 +1,44 @@
-"""The command line: what a person typed, checked, and then handed to Hydra.
+"""The command line: what a person typed, checked by `overrides.py`, and then run: once, as a sweep, or resumed."""
 
-All that a person typed is checked before Hydra makes a folder or starts a job, a whole sweep at once. To see
-every problem and not only Hydra's first, the check adds unknown keys by force and then refuses them itself.
-"""
-
-import itertools
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lookback import config
 from lookback.checkpoint import CheckpointError
-from lookback.config import Config
-from lookback.launcher import CONFIGS, VERSION_BASE, Typed, choices, compose, own_hydra, plain
+from lookback.launcher import CONFIGS, VERSION_BASE, Job, Outcome, Typed, own_hydra, plain, run_jobs, sweep_of
+from lookback.overrides import Build, build_run, check_overrides, first_line, parse, swept_jobs
 from lookback.processes import LostProcessError, started
 from lookback.schema import ConfigError, Problem
+from lookback.stop import SIGNALS, Stop, passed_on
 from lookback.train import NonFiniteLossError
 
 MULTIRUN_FLAGS = ("-m", "--multirun")
-SIGNALS = 128  # an exit code is this and the number of the signal that ended the run
+STOP_FILE = ".stop"  # in the folder of a sweep or comparison, while its jobs are to stop
 FAILURES = (ConfigError, CheckpointError, NonFiniteLossError, LostProcessError, OSError)
 Run = Callable[[Any, Path, bool], int]
-Build = Callable[[dict[str, Any], Typed], Any]
+Work = Callable[[Path, bool, dict[str, Any], Path], int]
 
 
-def build_run(raw: dict[str, Any], typed: Typed) -> Config:
-    """What a training needs of a command line: the configuration, checked."""
-    return config.build(raw)
-
-
-def launch(run: Run, name: str, arguments: Sequence[str] | None = None, build: Build = build_run) -> int:
+def launch(
+    run: Run,
+    name: str,
+    arguments: Sequence[str] | None = None,
+    build: Build = build_run,
+    work: Work | None = None,
+) -> int:
     """Read the command line, check it, and run what it asks for.
 
     Args:
@@ -51,6 +47,8 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None, build: B
         arguments: without the program's name; those of the process when left out.
         build: makes something checked of a composed configuration and of what was typed, or raises a ConfigError
             that names every problem. Only what `build_run` makes can be swept with -m and resumed.
+        work: one job of a sweep, which may be sent to another process: gets the file that says stop, whether to
+            print nothing, a composed configuration and a folder; returns an exit code. `run` when left out.
 
     Returns:
         the exit code: 0, or 1 for a failed run, 2 for a wrong command line, 130 for Ctrl-C, 143 for SIGTERM.
@@ -69,16 +67,11 @@ def launch(run: Run, name: str, arguments: Sequence[str] | None = None, build: B
             if len(folders) > 1:
                 raise ConfigError([Problem("resume", "must be one run folder", ", ".join(folders))])
             return _resume(run, folders[0], arguments)
-        flags = [argument for argument in arguments if argument.startswith("-")]
-        if all(flag in MULTIRUN_FLAGS for flag in flags):
-            overrides = [argument for argument in arguments if argument not in flags]
-            check_overrides(name, overrides, build, multirun=bool(flags))
-            arguments = [*flags, *overrides]  # Hydra wants its flags first
-        return _run_hydra(run, name, arguments, build)
+        return _launch_fresh(run, name, arguments, work or partial(_once, run))
     except FAILURES as error:
         return _report(error)
     except (HydraException, OmegaConfBaseException) as error:
-        return _report(ConfigError([Problem("command line", _first_line(error))]))
+        return _report(ConfigError([Problem("command line", first_line(error))]))
     except KeyboardInterrupt:
         return SIGNALS + signal.SIGINT
 
@@ -94,6 +87,17 @@ def reported(work: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return SIGNALS + signal.SIGINT
     return 0
+
+
+def _launch_fresh(run: Run, name: str, arguments: Sequence[str], work: Work) -> int:
+    """Launch a run, a sweep, or one of Hydra's own services, such as --help."""
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    overrides = [argument for argument in arguments if argument not in flags]
+    if all(flag in MULTIRUN_FLAGS for flag in flags):
+        check_overrides(name, overrides, build_run, multirun=bool(flags))
+        if flags:
+            return _sweep(name, overrides, work)
+    return _run_hydra(run, name, arguments, build_run)
 
 
 def _launch_once(run: Run, name: str, arguments: list[str], build: Build) -> int:
@@ -113,116 +117,45 @@ def _report(error: Exception) -> int:
     return 2 if isinstance(error, ConfigError) else 1
 
 
-def check_overrides(
-    name: str, arguments: Sequence[str], build: Build = build_run, *, multirun: bool = False
-) -> None:
-    """Check what was typed, every job of a sweep.
-
-    Raises:
-        ConfigError: naming every problem.
-    """
-    overrides, problems = _parse(arguments)
-    if not multirun:
-        swept = [override for override in overrides if override.is_sweep_override()]
-        overrides = [override for override in overrides if override not in swept]
-        more = "add -m, or " if build is build_run else ""
-        rule = f"several values are a sweep: {more}put a list in brackets"
-        problems += [Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept]
-    for job in _jobs(overrides):
-        texts, found = _checkable(job)
-        try:
-            build(compose(name, texts), Typed(name, tuple(texts)))
-        except ConfigError as error:
-            found += error.problems
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            found.append(Problem("command line", _first_line(error)))
-        problems += [problem for problem in found if problem not in problems]
-    if problems:
-        raise ConfigError(problems)
+def _sweep(name: str, arguments: Sequence[str], work: Work) -> int:
+    """Run every combination of swept values, by the launcher that the configuration names."""
+    fixed, swept = swept_jobs(parse(arguments)[0])
+    typed = Typed(name, fixed)
+    folder, one_by_one = sweep_of(typed)
+    if started() > 1 and not one_by_one:
+        raise ConfigError([Problem("hydra/launcher", "must be basic where torchrun starts the processes")])
+    folder.mkdir(parents=True, exist_ok=True)
+    flag = folder / STOP_FILE
+    flag.unlink(missing_ok=True)
+    with Stop() as stop, passed_on(stop, flag):
+        outcomes = run_jobs(typed, folder, [Job(texts) for texts in swept], partial(work, flag, not one_by_one))
+    flag.unlink(missing_ok=True)
+    codes = [outcome.code for outcome in outcomes]
+    signals = [SIGNALS + stop.signal] if stop.signal else [code for code in codes if code > SIGNALS]
+    _report_sweep(folder, swept, outcomes, bool(signals))
+    return signals[0] if signals else max(codes, default=0)
 
 
-def compose_more(typed: Typed, arguments: Sequence[str]) -> dict[str, Any]:
-    """Compose a configuration with more overrides than were typed, unknown keys kept for a check to refuse.
-
-    Raises:
-        ConfigError: if one of them cannot be read, is a sweep, or chooses what there is not.
-    """
-    overrides, problems = _parse(arguments)
-    swept = [override for override in overrides if override.is_sweep_override()]
-    problems += [Problem(str(override.input_line), "must be one value, not a sweep") for override in swept]
-    texts, found = _checkable([override for override in overrides if override not in swept])
-    if problems + found:
-        raise ConfigError(problems + found)
-    try:
-        return typed.compose(*texts)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError([Problem("command line", _first_line(error))]) from error
+def _once(run: Run, flag: Path, quiet: bool, raw: dict[str, Any], folder: Path) -> int:
+    """A job of a sweep that only runs."""
+    if flag.exists():
+        return SIGNALS + Stop.DEFAULT
+    code = run(config.build(raw), folder, False)
+    if code > SIGNALS:
+        flag.touch()
+    return code
 
 
-def _checkable(overrides: Sequence[Override]) -> tuple[list[str], list[Problem]]:
-    """Overrides that can be composed, whatever their keys, and what is wrong with the others: no such choice."""
-    texts = [_forced(override) for override in overrides if not _check_group(override)]
-    return texts, [problem for problem in map(_check_group, overrides) if problem]
-
-
-def _parse(arguments: Sequence[str]) -> tuple[list[Override], list[Problem]]:
-    """Read overrides, and name those that cannot be read."""
-    parser = OverridesParser.create()
-    parsed, problems = [], []
-    for argument in arguments:
-        try:
-            parsed += parser.parse_overrides([argument])
-        except HydraException:
-            rule = "must read key=value; put a value with spaces or any of = , # { in quotes: 'key=\"a value\"'"
-            problems.append(Problem(argument, rule))
-    return parsed, problems
-
-
-def _jobs(overrides: list[Override]) -> Iterable[list[Override]]:
-    """The overrides of each job: one job, or one for each combination of swept values."""
-    swept = [override for override in overrides if override.is_sweep_override()]
-    fixed = [override for override in overrides if override not in swept]
-    choices = [[f"{o.get_key_element()}={value}" for value in _swept_values(o)] for o in swept]
-    parser = OverridesParser.create()
-    return [fixed + parser.parse_overrides(list(choice)) for choice in itertools.product(*choices)]
-
-
-def _swept_values(override: Override) -> Iterable[str]:
-    value: Any = override.value()
-    if isinstance(value, Glob):
-        return value.filter(choices(override.key_or_group))
-    return override.sweep_string_iterator()
-
-
-def _is_group(key: str) -> bool:
-    return (CONFIGS / key).is_dir()
-
-
-def _check_group(override: Override) -> Problem | None:
-    """A group's value must be one of its files."""
-    if override.is_delete() or not _is_group(override.key_or_group):
-        return None
-    there = choices(override.key_or_group)
-    value = override.value()
-    if override.is_add():
-        rule = f"is chosen in the defaults already: write {override.key_or_group}={value}, without +"
-        return Problem(override.key_or_group, rule)
-    if value in there:
-        return None
-    return Problem(override.key_or_group, f"no such choice; choose from: {', '.join(there)}", value)
-
-
-def _forced(override: Override) -> str:
-    """The same override, adding its key if there is none, so that the check can refuse it with all others."""
-    text = override.input_line or ""
-    if override.is_delete() or _is_group(override.key_or_group) or override.key_or_group.startswith("hydra"):
-        return text
-    return "++" + text.lstrip("+")
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])  # what comes after a colon is what matters
+def _report_sweep(folder: Path, swept: Sequence[Sequence[str]], outcomes: Sequence[Outcome], stopped: bool) -> None:
+    """Tell which jobs have failed and why, and how to go on."""
+    where = os.path.relpath(folder)
+    failed = [(at, one) for at, one in enumerate(outcomes) if one.error or 0 < one.code <= SIGNALS]
+    print(f"{len(outcomes)} jobs under {where}, {len(failed)} failed")
+    for at, outcome in failed:
+        why = outcome.error or f"exit code {outcome.code}"
+        print(f"lookback: job {at} ({' '.join(swept[at])}) failed: {why}", file=sys.stderr)
+    if stopped:
+        print(f"stopped; the same command with hydra.sweep.dir={where} goes on")
 
 
 def _run_hydra(run: Run, name: str, arguments: Sequence[str], build: Build) -> int:
@@ -238,20 +171,15 @@ def _run_hydra(run: Run, name: str, arguments: Sequence[str], build: Build) -> i
         except FAILURES as error:
             codes.append(_report(error))
             _remove_empty(folder, started)
-        if codes[-1] > SIGNALS:
-            raise KeyboardInterrupt  # ends a sweep, too
 
     argv, sys.argv = sys.argv, [sys.argv[0], *arguments]
     full_error, os.environ["HYDRA_FULL_ERROR"] = os.environ.get("HYDRA_FULL_ERROR", "0"), "1"  # raise, do not print
     try:
         with own_hydra():
             hydra.main(version_base=VERSION_BASE, config_path=str(CONFIGS), config_name=name)(job)()
-    except KeyboardInterrupt:
-        codes.append(SIGNALS + signal.SIGINT)
     finally:
         sys.argv, os.environ["HYDRA_FULL_ERROR"] = argv, full_error
-    signals = [code for code in codes if code > SIGNALS]
-    return signals[0] if signals else max(codes, default=0)
+    return max(codes, default=0)
 
 
 def _remove_empty(folder: Path, started: float) -> None:
@@ -265,7 +193,7 @@ def _resume(run: Run, folder_text: str, arguments: Sequence[str]) -> int:
     """Go on in a run folder, with its own configuration; what was typed may change how, not what, is trained."""
     folder = Path(os.path.expandvars(folder_text)).expanduser().resolve()
     node = OmegaConf.create(config.read(folder / "config.yaml"))
-    overrides, problems = _parse([argument for argument in arguments if not argument.startswith("-")])
+    overrides, problems = parse([argument for argument in arguments if not argument.startswith("-")])
     problems += [Problem(a, "cannot be used when resuming") for a in arguments if a.startswith("-")]
     for override in overrides:
         key, value = override.key_or_group, override.value()

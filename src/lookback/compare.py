@@ -19,19 +19,17 @@ from lookback import (
     sheets,
     terminal,
 )
-from lookback.command_line import SIGNALS
+from lookback.command_line import STOP_FILE
 from lookback.comparison import Entry, Plan
 from lookback.console import SteadyConsole
 from lookback.groups import grouped
 from lookback.launcher import Job, Outcome, run_jobs
 from lookback.machine import code_version
 from lookback.results import Result
-from lookback.run_folder import has_begun
 from lookback.schema import ConfigError, Problem
-from lookback.stop import Stop
+from lookback.stop import SIGNALS, Stop
 from lookback.watch import Watch, Watched
 
-STOP_FILE = ".stop"  # in the comparison's folder, while its jobs are to stop
 RUNS = Path("runs")  # where finished runs are looked for
 
 
@@ -175,7 +173,7 @@ def run_all(
     """
     flag = folder / STOP_FILE
     flag.unlink(missing_ok=True)
-    jobs = [Job(one.subfolder, comparison.run_overrides(one.entry, one.seed)) for one in planned]
+    jobs = [Job(comparison.run_overrides(one.entry, one.seed), one.subfolder) for one in planned]
     updates = {one.entry.name: config.build(one.entry.raw | {"seed": 0}).train.updates for one in planned}
     watched = [Watched(one.entry.name, one.seed, one.folder, updates[one.entry.name]) for one in planned]
     progress = scoreboard.ComparisonProgress(console, len(planned), sum(one.steps for one in watched))
@@ -201,15 +199,4 @@ def train_one(flag: Path, raw: dict[str, Any], folder: Path) -> int:
         raw: the composed configuration of the job.
         folder: the run folder; what is there already is gone on with.
     """
-    if flag.exists():
-        return SIGNALS + Stop.DEFAULT
-    loaded = config.build(comparison.run_part(raw))
-    resume = has_begun(folder)
-    if resume and config.read(folder / "config.yaml") != loaded.raw:
-        raise ConfigError([Problem("hydra.run.dir", "holds a run of another configuration", folder)])
-    if resume and results.read_summary(folder).get("code_version") != code_version():
-        raise ConfigError([Problem("hydra.run.dir", "holds a run that other code began", folder)])
-    code = experiment.run(loaded, folder, resume, quiet=True, stop=Stop(flag))
-    if code > SIGNALS:
-        flag.touch()
-    return code
+    return experiment.work(flag, True, comparison.run_part(raw), folder)

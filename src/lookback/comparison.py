@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import torch
 
 from lookback import config, schema
-from lookback.command_line import compose_more
 from lookback.launcher import Typed
+from lookback.overrides import compose_more
 from lookback.rules import AtLeastOne, Seed
 from lookback.schema import ConfigError, Problem
 

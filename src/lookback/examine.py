@@ -15,7 +15,6 @@ from lookback import claim_report, command_line, config, nodes, schema
 from lookback.bench import Bench, RunError, StoppedError, make_plan
 from lookback.claim_report import Examined
 from lookback.claims.base import Claim
-from lookback.command_line import SIGNALS
 from lookback.comparison import Plan
 from lookback.console import SteadyConsole
 from lookback.files import write_whole
@@ -23,6 +22,7 @@ from lookback.launcher import Typed, choices, compose
 from lookback.machine import code_version, machine
 from lookback.rules import AtLeastOne, Seed
 from lookback.schema import ConfigError, Problem
+from lookback.stop import SIGNALS
 from lookback.terminal import shown_path
 
 RUNS = Path("runs/claims")  # where earlier numbers are looked for

@@ -4,6 +4,7 @@ import signal
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,13 +12,14 @@ from lookback import checkpoint, command_line, config, files, heatmap, terminal
 from lookback.board import Board
 from lookback.config import Config
 from lookback.follow import follow
+from lookback.machine import code_version
 from lookback.models.base import Seq2Seq
 from lookback.processes import ALONE, Processes, joined
 from lookback.results import read_summary
 from lookback.run_folder import checkpoint_path, has_begun
 from lookback.schema import ConfigError, Problem
 from lookback.session import Run
-from lookback.stop import Stop
+from lookback.stop import SIGNALS, Stop
 from lookback.tasks.base import Task
 
 
@@ -25,7 +27,8 @@ def main() -> int:
     """The command `python scripts/train.py`, in one process or in each of those that torchrun has started."""
     with joined() as processes:
         if processes.first:
-            code = command_line.launch(partial(run, processes=processes), "train")
+            one, several = partial(run, processes=processes), partial(work, processes=processes)
+            code = command_line.launch(one, "train", work=several)
         else:
             code = command_line.reported(partial(follow, processes))
     return processes.end(code)
@@ -85,6 +88,36 @@ def run(
         return _run(Run(loaded, folder, resume, quiet, processes), resume, stop or Stop())
 
 
+def work(flag: Path, quiet: bool, raw: dict[str, Any], folder: Path, processes: Processes = ALONE) -> int:
+    """One job of a sweep or comparison, wherever a launcher runs it; what is in its folder is gone on with.
+
+    Args:
+        flag: a file that says stop.
+        quiet: print nothing.
+        raw: the composed configuration.
+        folder: the run folder.
+        processes: that learn together.
+
+    Returns:
+        as `run`.
+
+    Raises:
+        ConfigError: if another run is there, or one that other code began.
+    """
+    if flag.exists():
+        return SIGNALS + Stop.DEFAULT
+    loaded = config.build(raw)
+    resume = has_begun(folder)
+    if resume and config.read(folder / "config.yaml") != loaded.raw:
+        raise ConfigError([Problem("hydra.run.dir", "holds a run of another configuration", folder)])
+    if resume and read_summary(folder).get("code_version") != code_version():
+        raise ConfigError([Problem("hydra.run.dir", "holds a run that other code began", folder)])
+    code = run(loaded, folder, resume, quiet, Stop(flag), processes)
+    if code > SIGNALS:
+        flag.touch()
+    return code
+
+
 def holds_run(folder: Path) -> bool:
     """Whether there is something in a run folder that must not be lost."""
     return has_begun(folder) or read_summary(folder).get("status") == "finished"
@@ -120,7 +153,7 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
         number = stop.signal or stop.DEFAULT  # the first is that of another process
         this.summarise("interrupted", reason=signal.Signals(number).name)
         terminal.report_stop(this.console, this.trainer.step, folder)
-        return 128 + number
+        return SIGNALS + number
     scores, finding = found
     if this.trainer.step < loaded.train.updates:
         this.console.print(f"stopped early: no validation was better than that of step {this.best_step}")

@@ -4,7 +4,7 @@ Beside this room only `command_line.py` knows Hydra.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,24 @@ OmegaConf.register_new_resolver("lengths", between, replace=True)
 def choices(group: str) -> list[str]:
     """The choices of a group of configs/, in the order of the alphabet."""
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def launchers() -> list[str]:
+    """The launchers that are installed, by the names under which Hydra knows them."""
+    with own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+        engine = GlobalHydra.instance().hydra
+        assert engine is not None
+        sources = engine.config_loader.get_sources()
+        found = {name for source in sources for name in _listed(source)}
+    return sorted(found)
+
+
+def _listed(source: Any) -> list[str]:  # noqa: ANN401 (its class has no public name)
+    """What a source of configurations has of launchers; not this project's, which only settle those of others."""
+    if source.scheme() != "structured" or not source.is_group("hydra/launcher"):
+        return []
+    names: list[str] = source.list("hydra/launcher", results_filter=None)
+    return names
 
 
 @dataclass(frozen=True)
@@ -117,10 +135,15 @@ def quoted(text: object) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One job: its folder below the sweep's, and its overrides."""
+    """One job: its overrides, and its folder below the sweep's; None = what the configuration says."""
 
-    subfolder: str
     overrides: tuple[str, ...]
+    subfolder: str | None = None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The override that says where its folder is."""
+        return () if self.subfolder is None else (f"hydra.sweep.subdir={quoted(self.subfolder)}",)
 
 
 @dataclass(frozen=True)
@@ -141,18 +164,43 @@ def run_jobs(
         folder: the sweep's; job folders are below it.
         jobs: in the order in which they start.
         run: gets a job's resolved configuration and folder, and returns an exit code. Launchers with processes of
-            their own send it there, so it must be a function of a module, or a partial of one.
+            their own send it there, so it must be a function of a module, or a partial of one. It may be called
+            again for a job that has ended, if the launcher breaks down over another: the jobs run one by one then.
 
     Returns:
-        one outcome a job, in the same order.
+        one outcome a job, in the same order. A job that raises leaves the others as they are.
     """
-    common = [*typed.overrides, f"hydra.sweep.dir={quoted(folder)}"]
-    own = [text for text in typed.overrides if not text.lstrip("+~").startswith("hydra")]  # Hydra repeats its own
-    lists = [[*own, *job.overrides, f"hydra.sweep.subdir={quoted(job.subfolder)}"] for job in jobs]
+    try:
+        return _launch(typed, folder, jobs, run)
+    except Exception as error:  # of the launcher itself, such as a worker that was killed, and all others with it
+        if len(jobs) == 1:
+            return [Outcome(1, f"{type(error).__name__}: {error}".strip().splitlines()[0])]
+    return [outcome for job in jobs for outcome in run_jobs(typed, folder, [job], run)]
+
+
+@contextmanager
+def _sweeping(typed: Typed, folder: Path | None) -> Iterator[tuple[Any, DictConfig]]:
+    """Hydra, and the configuration that all jobs of a sweep have in common."""
+    common = [*typed.overrides, *([f"hydra.sweep.dir={quoted(folder)}"] if folder else [])]
     with own_hydra(), hydra.initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
         engine = GlobalHydra.instance().hydra
         assert engine is not None
-        node = engine.compose_config(config_name=typed.name, overrides=common, run_mode=RunMode.MULTIRUN)
+        yield engine, engine.compose_config(config_name=typed.name, overrides=common, run_mode=RunMode.MULTIRUN)
+
+
+def sweep_of(typed: Typed) -> tuple[Path, bool]:
+    """Where the folders of a sweep go, and whether its jobs run in this process, one after another."""
+    with _sweeping(typed, None) as (_, node):
+        one_by_one = str(node.hydra.launcher._target_).endswith(".BasicLauncher")
+        return Path(str(node.hydra.sweep.dir)).absolute(), one_by_one
+
+
+def _launch(
+    typed: Typed, folder: Path, jobs: Sequence[Job], run: Callable[[dict[str, Any], Path], int]
+) -> list[Outcome]:
+    own = [text for text in typed.overrides if not text.lstrip("+~").startswith("hydra")]  # Hydra repeats its own
+    lists = [[*own, *job.overrides, *job.place] for job in jobs]
+    with _sweeping(typed, folder) as (engine, node):
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=HydraContext(config_loader=engine.config_loader, callbacks=_callbacks(node)),
             task_function=partial(_job, run),
@@ -167,12 +215,19 @@ def _callbacks(node: DictConfig) -> Any:  # noqa: ANN401 (its class has no publi
     return Callbacks(node)
 
 
-def _job(run: Callable[[dict[str, Any], Path], int], node: DictConfig) -> int:
-    return run(plain(node), Path(HydraConfig.get().runtime.output_dir))
+def _job(run: Callable[[dict[str, Any], Path], int], node: DictConfig) -> Outcome:
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        return Outcome(run(plain(node), folder))
+    except Exception as error:  # told as text: not every error can be sent from one process to another
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was put into it
+        return Outcome(1, f"{type(error).__name__}: {error}")
 
 
 def _outcome(found: JobReturn) -> Outcome:
     if found.status is JobStatus.COMPLETED:
-        return Outcome(found.return_value)
+        outcome: Outcome = found.return_value
+        return outcome
     error = found._return_value  # the public name raises it
     return Outcome(1, f"{type(error).__name__}: {error}")

@@ -2,9 +2,14 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+SIGNALS = 128  # an exit code is this and the number of the signal that ended the run
+LOOK_EVERY = 0.2  # seconds
 
 
 class Stop:
@@ -41,3 +46,23 @@ class Stop:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
+
+
+@contextmanager
+def passed_on(stop: Stop, flag: Path) -> Iterator[None]:
+    """Inside, a stop of this process becomes a file that says stop to others."""
+    done = threading.Event()
+
+    def follow() -> None:
+        while not done.wait(LOOK_EVERY):
+            if stop():
+                flag.touch()
+                return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lookback import config
-from lookback.command_line import compose_more
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.launcher import Typed
+from lookback.overrides import compose_more
 from lookback.tokens import PAD
 
 Pair = tuple[float, float]
