@@ -29,7 +29,7 @@ claims-quick: .venv/installed ## the same in small, in minutes
 test: .venv/installed-dev ## set up, then run the fast tests
 	@$(PYTEST) $(ARGS)
 
-test-all: .venv/installed-dev ## run all tests, minutes of training and the browser included
+test-all: .venv/installed-engines ## run all tests, minutes of training, the browser and Ray included
 	@$(PYTEST) -m '' $(ARGS)
 
 lesson: .venv/installed ## walk through the lesson step by step (ARGS="--language zh")
@@ -75,4 +75,8 @@ clean: ## remove the environment and caches; runs stay
 
 .venv/installed-dev: .venv/installed
 	@$(INSTALL) --editable '.[dev,bench]'
+	@touch $@
+
+.venv/installed-engines: .venv/installed-dev
+	@$(INSTALL) --editable '.[ray,slurm]'
 	@touch $@
