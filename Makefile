@@ -5,11 +5,13 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attention claims claims-quick exercise explain help lesson train compare compare-quick test test-all board lint format benchmark clean
+.PHONY: attention claims claims-quick exercise explain help lesson setup train compare compare-quick test test-all board lint format benchmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  ARGS="task=copy seed=1" passes arguments on; PYTHON=python3.12 chooses the interpreter'
+
+setup: .venv/installed ## set up alone: .venv with all that the scripts need
 
 train: .venv/installed ## set up, then train (ARGS="task=copy" changes what)
 	@$(BIN)/python scripts/train.py $(ARGS)

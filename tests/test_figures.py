@@ -20,8 +20,8 @@ from lookback.figures import (
     Panel,
     Writer,
     level,
-    plain,
 )
+from lookback.symbols import plain
 
 PIXELS = CELL
 HAND_MADE = np.array([[0.0, 0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0, 0.0]])

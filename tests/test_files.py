@@ -121,3 +121,33 @@ def test_a_folder_is_synced_after_the_renaming(tmp_path: Path, monkeypatch: pyte
     assert len(synced) == 2
     assert synced[0].endswith(files.PARTIAL)
     assert synced[1] == tmp_path.name
+
+
+def test_a_link_is_written_through_and_a_device_or_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    files.write_whole(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "folder"):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        with pytest.raises(OSError, match="is no file that can be written anew"):
+            files.write_whole(tmp_path / name, b"")
+        with pytest.raises(ValueError, match=r"--json must be a"):
+            files.writable("--json", tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_file_that_is_read_is_never_replaced_by_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_bytes(b"a\tb\n")
+    (tmp_path / "link").symlink_to("pairs.tsv")
+    for name in ("pairs.tsv", "link"):
+        with pytest.raises(ValueError, match=r"--json would replace .*, which is read"):
+            files.writable("--json", tmp_path / name, tmp_path / "pairs.tsv")
+    assert files.writable("--json", tmp_path / "new", tmp_path / "pairs.tsv") == tmp_path / "new"
+
+
+def test_a_place_where_nothing_can_be_written_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"--json: /proc/x.json cannot be written"):
+        files.writable("--json", Path("/proc/x.json"))

@@ -242,7 +242,7 @@ def test_a_plain_rnn_has_nothing_to_show_and_says_so(tmp_path: Path) -> None:
     run = write_weights(tmp_path / "run", "best", "rnn")
     text = printed(run, "--source", "abc")
     assert "rnn seed 3 has no attention: there is nothing to show\n" in text
-    assert "(0 PNG, maps.npz)" in text
+    assert "explorer" not in text
     folder = run / "attention" / "strings" / "abc"
     assert names(folder) == {"maps.npz", "explorer.html"}
     assert set(arrays(folder)) == {f"run0/{name}" for name in ("name", "step", "read", "written", "right")}
@@ -564,11 +564,11 @@ def test_questions_are_asked_at_the_lengths_of_the_evaluation_unless_typed(run: 
         (["--source", "<eos>"], "but is '<eos>' (unknown: '<' '>')"),
         (
             ["--source", "abc", "--beside", "xyzw"],
-            "--beside must be as long as --source, but they have 4 and 3 symbols",
+            "--beside must have as many symbols as --source, but it has 4, and --source 3",
         ),
         (
             ["--source", "abc", "--beside", ""],
-            "--beside must be as long as --source, but they have 0 and 3 symbols",
+            "source must be made of the task's symbols, abcdefghijklmnopqrstuvwxyz, but is ''",
         ),
         (["--source", "abc", "--beside", "xy1"], "but is 'xy1' (unknown: '1')"),
         (

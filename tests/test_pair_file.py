@@ -18,6 +18,7 @@ from lookback.pair_file import (
     digest,
     duplicates,
     overlap,
+    read_once,
     read_pairs,
     split_off,
 )
@@ -31,7 +32,6 @@ def reading(**changes: Any) -> Reading:
         "source_unit": "character",
         "target_unit": "word",
         "normalise": "none",
-        "min_length": 1,
         "max_length": 9,
         "on_error": "stop",
     }
@@ -112,9 +112,20 @@ def test_each_kind_of_bad_line_is_named_with_file_and_line(tmp_path: Path, line:
 def test_of_many_bad_lines_the_first_is_told_and_how_many_more(tmp_path: Path) -> None:
     content = b"cat\tk t\n" + b"no tab\n" * 1234
     with pytest.raises(
-        PairFileError, match=r"line 2: must have one tab, but has none \(and 1,233 more such lines\)$"
+        PairFileError,
+        match=r"(?s)line 2: must have one tab, but has none\n.*line 4: .*and 1,231 more lines that are no",
     ):
         read(tmp_path, content)
+
+
+def test_bad_lines_of_several_kinds_are_each_told_with_their_own_fault(tmp_path: Path) -> None:
+    with pytest.raises(PairFileError) as error:
+        read(tmp_path, b"a\tb\nc,d\n\tx\n")
+    path = tmp_path / "pairs.tsv"
+    assert str(error.value).splitlines() == [
+        f"{path}, line 2: must have one tab, but has none (a comma is not one)",
+        f"  {path}, line 3: source must have a symbol at least, but is empty",
+    ]
 
 
 def test_a_limit_counts_symbols_not_bytes(tmp_path: Path) -> None:
@@ -149,7 +160,7 @@ def test_no_file_and_a_folder_and_nothing_left_say_so(tmp_path: Path) -> None:
         read_pairs(tmp_path / "nothing.tsv", reading())
     with pytest.raises(PairFileError, match=r"must be a file, but is a folder$"):
         read_pairs(tmp_path, reading())
-    with pytest.raises(PairFileError, match=r"no line is a pair; line 1: must have one tab, but has none$"):
+    with pytest.raises(PairFileError, match=r"no line is a pair\n  line 1: must have one tab, but has none\n"):
         read(tmp_path, b"cat\ndog\n", on_error="skip")
 
 
@@ -225,6 +236,19 @@ def test_a_split_leaves_a_source_on_each_side(tmp_path: Path, share: float) -> N
     assert {len(set(train.sources)), len(set(held.sources))} == {1, 2}
     with pytest.raises(PairFileError, match=r"must have two different sources to be split, but has 1$"):
         split_off(read(tmp_path, b"a\tx\na\ty\n"), share)
+    with pytest.raises(
+        PairFileError, match=r"but has 1, 1 line left out\n  line 2: must have one tab, but has none$"
+    ):
+        split_off(read(tmp_path, b"a\tx\nb\n", on_error="skip"), share)
+
+
+def test_a_split_is_no_prefix_of_the_alphabet_and_of_the_nearest_size(tmp_path: Path) -> None:
+    sources = [f"w{number:03d}" for number in range(137)]
+    _, held = split_off(read(tmp_path, content_of(sources)), 0.2)
+    assert len(held.sources) == 27  # 27.4
+    assert held.sources != sources[:27]
+    assert 40 < sum(int(source[1:]) for source in held.sources) / 27 < 96  # as if drawn; of all, 68 is the mean
+    assert len(split_off(read(tmp_path, content_of(sources[:8])), 0.2)[1].sources) == 2  # 1.6
 
 
 @pytest.mark.parametrize("unit", ["character", "word"])
@@ -288,3 +312,14 @@ def test_the_order_of_a_vocabulary_does_not_depend_on_the_hash_seed() -> None:
 def test_a_line_of_a_megabyte_is_a_line(tmp_path: Path) -> None:
     file = read(tmp_path, b"a" * 1_000_000 + b"\tx\n", max_length=1_000_000)
     assert [len(source) for source in file.sources] == [1_000_000]
+
+
+def test_a_pipe_is_refused_for_it_cannot_be_read_again(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PairFileError, match="must be a plain file that can be read again"):
+        read_pairs(tmp_path / "pipe", reading())
+
+
+def test_a_name_that_is_too_long_is_one_line() -> None:
+    with pytest.raises(PairFileError, match=r"a+: cannot be read \(File name too long\)$"):
+        read_once(Path("a" * 300), reading())

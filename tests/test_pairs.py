@@ -16,6 +16,7 @@ from lookback import checkpoint, command_line, config, experiment, launcher, res
 from lookback.data import batch_of, fingerprint
 from lookback.decode import greedy
 from lookback.pair_file import PairFileError
+from lookback.pair_lists import pair_lists
 from lookback.run_folder import checkpoint_path
 from lookback.schema import ConfigError
 from lookback.tasks.base import Pair
@@ -196,6 +197,7 @@ def test_the_notes_count_what_can_mislead(tmp_path: Path) -> None:
     ]
     rare = made(tmp_path, "ab\tx\nab\tx y\nb\tz\n", "ab\tx\n", "ab\tz\n", min_count=2)
     assert rare.notes(range(2, 5))[3:-1] == [
+        "test: WARNING: 1 source in validation too",
         "train: 2 symbols of targets unknown, never written",
         "test: 1 symbol of targets unknown, so that outputs without them are wrong",
         "train: 1 pair not learned from, whose sources are not 2 to 4 symbols long "
@@ -444,7 +446,65 @@ def test_lengths_that_no_pair_has_are_refused(tmp_path: Path) -> None:
     found = problems(*overrides(tmp_path, "evaluate.lengths=[7,9]", "data.max_length=8", "data.min_length=6"))
     assert found == [
         f"data: {tmp_path / 'train.tsv'} has no source of 6 to 8 symbols (data.min_length to data.max_length)",
-        "evaluate.lengths: validation has no source of lengths [7, 9]",
+        f"evaluate.lengths: {tmp_path / 'valid.tsv'} has no source of lengths [7, 9]",
     ]
     some = config.build(launcher.compose("train", overrides(tmp_path, "evaluate.lengths=[7,3]")))
     assert some.evaluate.lengths == [7, 3]
+
+
+def test_no_answer_is_known_where_a_source_may_be_any_of_several(tmp_path: Path) -> None:
+    text = "aX\tbb\naY\tba\nbb\tbb\nab\tab\nba\tba\nab\tba\n"
+    task = made(tmp_path, text, "ab\tbb\nba\tbb\n", min_count=2, target_unit="character")
+    assert task.answer(task.spell("aY")) is None
+    assert task.answer(task.spell("aQ")) is None
+    found = task.answer(task.spell("ab"))
+    assert found is not None
+    assert task.target_vocabulary.decode(found.tolist()) == ["a", "b"]  # the first, of train
+    assert task.answer(task.spell("bbb")) is None
+
+
+def test_pairs_that_are_tested_only_must_fit_the_model_too(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("ab\tx\nabc\ty\n")
+    (tmp_path / "v.tsv").write_text(f"{'ab' * 9}\tx\n")
+    typed = [
+        "task=pairs",
+        f"task.train={tmp_path / 't.tsv'}",
+        f"task.valid={tmp_path / 'v.tsv'}",
+        "data.max_length=5",
+    ]
+    raw = launcher.compose("train", [*typed, "model/positions=learned", "model.positions.max_length=19"])
+    assert [str(problem) for problem in config.check(raw)] == [
+        "task: model.positions.max_length is 19, and the longest pair needs 20"
+    ]
+
+
+def test_targets_that_look_like_symbols_between_spaces_are_noticed(tmp_path: Path) -> None:
+    told = "targets look like symbols between spaces (k æ t): task.target_unit=word reads them so"
+    text = "cat\tk æ t\nship\tʃ ɪ p\n"
+    assert told in made(tmp_path, text, "a\tk\n", target_unit="character").notes(range(1, 9))
+    assert told not in made(tmp_path, text, "a\tk\n").notes(range(1, 9))
+    other = made(tmp_path, "1\tone thing\n2\ttwo\n", "1\tx\n", target_unit="character")
+    assert not any("look like" in line for line in other.notes(range(1, 9)))
+
+
+def test_a_word_that_reads_unk_is_not_what_is_unknown(tmp_path: Path) -> None:
+    words = {"source_unit": "word", "target_unit": "word"}
+    task = made(tmp_path, "a\t<unk>\nb\t<unk>\n", "a\tfoo\n", **words)
+    ids = task.validation_pairs(range(1, 9), 9)[0][0][1].tolist()
+    assert task.target_vocabulary.decode(ids) == ["<<unk>>"]
+    assert task.target_vocabulary.decode(task.target_vocabulary.encode(["<unk>"])) == ["<unk>"]
+
+
+def test_the_lengths_that_are_learned_from_are_those_of_the_file(tmp_path: Path) -> None:
+    task = made(tmp_path, "ab\tx\nabcd\ty\nabcdefg\tz\n", "abcde\tx\n")
+    assert task.learned_lengths(range(1, 1001)) == (2, 7)
+    assert task.learned_lengths(range(3, 7)) == (4, 4)
+
+
+def test_a_task_that_is_made_again_reads_no_file_again_until_one_changes(tmp_path: Path) -> None:
+    first = made(tmp_path, "ab\tx\n", "ab\ty\n")
+    lists = first.lists
+    again = pair_lists(first._wanted)
+    assert again is lists
+    assert again.encoded is first.encoded
+    assert made(tmp_path, "ab\tx\ncd\tx\n", "ab\ty\n").lists is not lists

@@ -140,9 +140,11 @@ def test_maps_of_lines_are_saved(runs: list[Path], answer: Filter, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["--nbest", "3"], 2, "nbest must not be above beam, but they are 3 and 1"),
+        (["--nbest", "3", "--beam", "2"], 2, "nbest must not be above beam, but they are 3 and 2"),
+        (["--beam", "2", "--length-penalty", "160"], 2, "--length-penalty must be 0 to 10, but is 160.0"),
+        (["--beam", "2", "--length-penalty", "nan"], 2, "--length-penalty must be 0 to 10, but is nan"),
         (["--length-penalty", "0.5"], 2, "--length-penalty does nothing without --beam, but is 0.5"),
-        (["--beam", "2", "--length-penalty", "-1"], 2, "length_penalty must be at least 0 and finite, but is -1.0"),
+        (["--beam", "2", "--length-penalty", "-1"], 2, "--length-penalty must be 0 to 10, but is -1.0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -162,6 +164,30 @@ def test_an_output_that_never_ends_is_cut_off_and_counted(runs: list[Path], answ
     assert code == 0
     assert all(len(line.split()) <= 1 for line in wrote.splitlines())
     assert "2 outputs did not end, cut off" in warnings
+
+
+def test_so_many_symbols_are_written_and_an_output_of_as_many_has_ended(runs: list[Path], answer: Filter) -> None:
+    whole = answer(b"cat\n", runs[0])[1]
+    count = len(whole.split())
+    code, wrote, warnings = answer(b"cat\n", runs[0], "--max-symbols", count)
+    assert (code, wrote) == (0, whole)
+    assert "cut off" not in warnings
+    assert len(answer(b"cat\n", runs[0], "--max-symbols", count - 1)[1].split()) == count - 1
+
+
+def test_several_targets_need_no_word_of_a_beam(runs: list[Path], answer: Filter) -> None:
+    assert answer(b"cat\n", runs[0], "--nbest", 3)[:2] == answer(b"cat\n", runs[0], "--nbest", 3, "--beam", 3)[:2]
+
+
+def test_a_pair_in_the_place_of_a_source_is_noticed(runs: list[Path], answer: Filter) -> None:
+    assert "a tab in 2 lines: a line is a source alone" in answer(b"cat\tt a c\noat\nact\t\n", runs[0])[2]
+
+
+def test_a_file_in_the_place_of_a_run_is_told_from_one(runs: list[Path], answer: Filter, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("cat\n")
+    code, _, error = answer(b"", runs[0], tmp_path / "words.txt")
+    assert code == 2
+    assert f"words.txt is a file, not a run folder; lines are read from standard input: < {tmp_path}" in error
 
 
 def test_text_of_controls_is_text(runs: list[Path], answer: Filter) -> None:
@@ -203,7 +229,7 @@ def test_a_large_batch_reads_no_further_than_it_must(runs: list[Path]) -> None:
             read.append(number)
             yield "cat"
 
-    first = next(Predictor([runs[0]], "cpu").write(texts(), Rules(max_tokens=2)))
+    first = next(Predictor([runs[0]], "cpu").write(texts(), Rules(max_symbols=2)))
     assert len(first) == 1
     assert len(read) == predictor.CHUNK_LINES
 
@@ -327,11 +353,11 @@ def test_a_run_needs_only_its_folder(runs: list[Path], answer: Filter, tmp_path:
     assert answer(b"cat\n", moved)[1] == answer(b"cat\n", runs[0])[1]
 
 
-@pytest.mark.parametrize("count", ["-1", "1.5", "many"])
+@pytest.mark.parametrize("count", ["-1", "1.5", "many", "99999999999999999999", "1000001"])
 def test_a_count_that_is_none_is_refused(count: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         score_file.main(["run", "file", "--worst", count])
-    assert f"--worst: must be a whole number above 0, but is {count}" in capfd.readouterr().err
+    assert f"--worst: must be a whole number from 1 to 1,000,000, but is {count}" in capfd.readouterr().err
 
 
 # -------------------------------------------------------------------------------------- looking at such a run

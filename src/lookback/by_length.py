@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.nn.functional as F
 
-from lookback.data import Batch, batch_of
+from lookback.data import CHUNK_ROWS, CHUNK_TOKENS, Batch, batch_of
 from lookback.decode import evaluating, greedy
 from lookback.evaluate import EvaluateSettings, Example, example
 from lookback.metrics import score
@@ -16,8 +16,6 @@ from lookback.processes import ALONE, Processes
 from lookback.tasks.base import Ids, Pair, Task
 from lookback.tokens import EOS, PAD
 
-CHUNK_TOKENS = 16_384  # source tokens in a batch, marks and pads included
-CHUNK_ROWS = 256
 LEAST_ROWS = 8  # in a batch of which exact match alone is asked, if there are as many
 NEAR = 1.25  # times the shortest row of a batch, its longest at most
 SHOWN_LENGTHS = 12

@@ -40,8 +40,8 @@ def exact_match_by_length(groups: Sequence[Group]) -> Figure:
     inside = len(groups) <= INSIDE
     figure = Figure(figsize=(7 if inside else 9.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    data = groups[0].results[0].raw["data"]
-    trained = axes.axvspan(data["min_length"], data["max_length"], color="0.93", label="trained lengths")
+    shortest, longest = groups[0].results[0].trained
+    trained = axes.axvspan(shortest, longest, color="0.93", label="trained lengths")
     lines: list[dict[int, Estimate]] = []
     for group in groups:
         found = {length: estimate(group.values(f"exact_match/{length}")) for length in group.lengths}
@@ -49,7 +49,7 @@ def exact_match_by_length(groups: Sequence[Group]) -> Figure:
     together = coinciding([{length: row.mean for length, row in rows.items()} for rows in lines])
     for number, (group, rows) in enumerate(zip(groups, lines, strict=True)):
         _band(axes, rows, number, group.name, *together[number])
-    _length_axis(axes, sorted({length for rows in lines for length in rows}), data["min_length"])
+    _length_axis(axes, sorted({length for rows in lines for length in rows}), shortest)
     axes.set_xlabel("length of the source, marks not counted")
     axes.set_ylabel("exact match, decoded freely")
     axes.set_ylim(-0.03, 1.03)

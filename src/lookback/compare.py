@@ -156,8 +156,8 @@ def earlier_runs(root: Path) -> dict[tuple[str, str], Path]:
         summary = results.read_summary(path.parent)
         whole = (path.parent / "metrics.jsonl").exists() and (path.parent / "config.yaml").exists()
         if whole and summary.get("code_version") == version and not summary.get("changed"):
-            key = (summary["config_digest"], summary.get("pairs_digest", ""))
-            finished = summary["status"] == "finished"
+            key = (str(summary.get("config_digest")), str(summary.get("pairs_digest", "")))
+            finished = summary.get("status") == "finished"
             if finished or (key not in found and not files.is_locked(path.parent)):
                 found[key] = path.parent
     return found

@@ -22,6 +22,7 @@ from lookback.evaluate import EvaluateSettings
 from lookback.files import write_whole
 from lookback.models.base import Seq2Seq
 from lookback.nodes import check_node, factory, located
+from lookback.pair_file import PairFileError
 from lookback.rules import Seed
 from lookback.schema import ConfigError, Problem, unknown
 from lookback.tasks.base import Task
@@ -215,7 +216,8 @@ def _check_parts(raw: Mapping[str, Any], sound: set[str]) -> list[Problem]:
         with torch.device("meta"):
             model: Seq2Seq = factory(raw["model"])(*symbols)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # all but the first: sizes past torch's
-        return [Problem(what, str(error).splitlines()[0])]
+        told = str(error) if isinstance(error, PairFileError) else str(error).splitlines()[0]
+        return [Problem(what, told)]
     problems = _check_list(raw, sound, task, model)
     asked = (("data", "max_length"), ("evaluate", "lengths"), ("board", "probe_lengths"))
     for node, name in () if task.listed else asked:
@@ -258,7 +260,8 @@ def _check_pairs(raw: Mapping[str, Any], sound: set[str], task: Task, model: Seq
     if not {"data", "evaluate"} <= sound:
         return []
     data, evaluate = DataSettings(**raw["data"]), raw["evaluate"]
-    needed, most = max(task.places(data.max_length)), model.max_length
+    source, target = task.state()["longest"]  # also of those that are only tested on
+    needed, most = max(source + 2, target + 1), model.max_length
     if most is not None and needed > most:
         return [Problem("task", f"model.positions.max_length is {most}, and the longest pair needs {needed}")]
     problems = []

@@ -4,6 +4,7 @@ import os
 import sys
 
 from rich.console import Console
+from rich.markup import escape
 
 SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"
@@ -21,6 +22,11 @@ class SteadyConsole(Console):
 def printable(text: str) -> str:
     """A text that cannot move the cursor or change colours, whatever it holds."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def safe(text: str) -> str:
+    """A text as markup that is shown as it is, and steers no terminal."""
+    return escape(printable(text))
 
 
 def shades(console: Console) -> str:

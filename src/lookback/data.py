@@ -40,6 +40,10 @@ class DataSettings:
             )
 
 
+CHUNK_TOKENS = 16_384  # source tokens in a batch that is only looked at, marks and pads included
+CHUNK_ROWS = 256
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Sources and targets between BOS and EOS, filled up with PAD.
@@ -64,9 +68,19 @@ class Batch:
         """(batch, target - 1): what it should predict there; PAD = nothing."""
         return self.target[:, 1:]
 
+    def parts(self) -> list["Batch"]:
+        """The same rows in batches that take little memory; a small batch is one."""
+        widest = max(self.source.shape[1], self.target.shape[1])
+        rows = max(1, min(CHUNK_ROWS, CHUNK_TOKENS // widest))
+        starts = range(0, len(self.source), rows)
+        return [self] if len(starts) == 1 else [self._some(slice(start, start + rows)) for start in starts]
+
     def share(self, rank: int, count: int) -> "Batch":
         """The rows of one of several processes, every count-th from row `rank` on, no wider than they must be."""
-        source, lengths, target = (part[rank::count] for part in (self.source, self.source_lengths, self.target))
+        return self._some(slice(rank, None, count))
+
+    def _some(self, rows: slice) -> "Batch":
+        source, lengths, target = (part[rows] for part in (self.source, self.source_lengths, self.target))
         if len(source):
             source, target = source[:, : int(lengths.max())], target[:, : int((target != PAD).sum(dim=1).max())]
         return Batch(source, lengths, target)

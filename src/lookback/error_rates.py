@@ -62,7 +62,7 @@ def error_rates(outputs: Sequence[Scored]) -> ErrorRates:
         raise ValueError("outputs must be at least one, but there are none")
     right = sum(one.right for one in outputs)
     edits, symbols = sum(one.distance for one in outputs), sum(len(one.wanted) for one in outputs)
-    return ErrorRates(len(outputs), right / len(outputs), 1 - right / len(outputs), edits / symbols)
+    return ErrorRates(len(outputs), right / len(outputs), (len(outputs) - right) / len(outputs), edits / symbols)
 
 
 def by_length(outputs: Sequence[Scored]) -> dict[int, ErrorRates]:

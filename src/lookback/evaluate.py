@@ -130,10 +130,15 @@ def validation_batch(task: Task, lengths: list[int]) -> Batch:
     return batch_of(task.probe_pairs(lengths))
 
 
-def exact_match(model: Seq2Seq, batch: Batch, extra_tokens: int) -> tuple[float, torch.Tensor]:
-    """Share of rows written exactly, decoded freely; and what was written, (batch, steps)."""
-    decoded = greedy(model, batch.source, batch.source_lengths, batch.labels.shape[1] + extra_tokens)
-    return float(score(decoded.tokens, batch.labels).exact_match.double().mean()), decoded.tokens
+def exact_match(model: Seq2Seq, batch: Batch, extra_tokens: int) -> float:
+    """Share of rows written exactly, decoded freely."""
+    right = [score(_written(model, part, batch, extra_tokens), part.labels).exact_match for part in batch.parts()]
+    return float(torch.cat(right).double().mean())
+
+
+def _written(model: Seq2Seq, part: Batch, whole: Batch, extra_tokens: int) -> torch.Tensor:
+    """What is written for some rows of a batch, (rows, steps), cut off where the longest row of all would be."""
+    return greedy(model, part.source, part.source_lengths, whole.labels.shape[1] + extra_tokens).tokens
 
 
 def validate(
@@ -148,13 +153,17 @@ def validate(
         extra_tokens: as in `EvaluateSettings`.
         examples: how many outputs.
     """
-    with evaluating(model):
-        logits = model(batch.source, batch.source_lengths, batch.decoder_input)
-    share, tokens = exact_match(model, batch, extra_tokens)
-    result = Validation(
-        loss=float(sequence_loss(logits, batch.labels)),
-        token_accuracy=score(logits.argmax(dim=-1), batch.labels).token_accuracy,
-        exact_match=share,
-    )
-    rows = range(0, len(batch.source), max(1, len(batch.source) // examples))
-    return result, [example(task, batch, tokens, row) for row in rows[:examples]]
+    tokens = int((batch.labels != PAD).sum())
+    chosen = range(0, len(batch.source), max(1, len(batch.source) // examples))[:examples]
+    loss, hits, right, done, shown = 0.0, 0, 0, 0, list[Example]()
+    for part in batch.parts():
+        with evaluating(model):
+            logits = model(part.source, part.source_lengths, part.decoder_input)
+        found = score(logits.argmax(dim=-1), part.labels)
+        loss += float(sequence_loss(logits, part.labels)) * (int(found.tokens.sum()) / tokens)
+        hits += int(found.hits.sum())
+        wrote = _written(model, part, batch, extra_tokens)
+        right += int(score(wrote, part.labels).exact_match.sum())
+        shown += [example(task, part, wrote, row - done) for row in chosen if 0 <= row - done < len(part.source)]
+        done += len(part.source)
+    return Validation(loss, hits / tokens, right / len(batch.source)), shown

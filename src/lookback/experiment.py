@@ -49,10 +49,10 @@ def load(folder: Path, which: str | int = "best") -> tuple[Task, Seq2Seq]:
         rule = "has no best weights yet, because its first validation is still to come"
         raise checkpoint.CheckpointError(f"{folder}: the run {rule}")
     content = checkpoint.load(path)
-    task, make_model = config.build_parts(content["config"], content.get("task"))
-    with torch.random.fork_rng(devices=[]):  # weights are drawn first and then replaced
-        model = make_model()
-    checkpoint.load_weights(model, content["model"], path)
+    with checkpoint.reading(path, "lacks what predicting needs"), torch.random.fork_rng(devices=[]):
+        task, make_model = config.build_parts(content["config"], content.get("task"))
+        model = make_model()  # weights are drawn first and then replaced
+        checkpoint.load_weights(model, content["model"], path)
     return task, model.eval()
 
 
@@ -128,6 +128,7 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
     counted = "steps" if loaded.train.epochs is None else "epochs"
     if this.trainer.step > loaded.train.updates:
         asked = f"must not be fewer than the {this.trainer.step} steps that the run has done"
+        asked += f", and is {loaded.train.updates}" if counted == "epochs" else ""
         raise ConfigError([Problem(f"train.{counted}", asked, loaded.raw["train"][counted])])
     if (
         resume
@@ -158,7 +159,7 @@ def _run(this: Run, resume: bool, stop: Stop) -> int:
     if this.trainer.step < loaded.train.updates:
         this.console.print(f"stopped early: no validation was better than that of step {this.best_step}")
     listed = this.task.tested(loaded.evaluate.split) if this.task.listed else None
-    terminal.report(this.console, scores, loaded.data.trained, folder, listed)
+    terminal.report(this.console, scores, this.learner.trained, folder, listed)
     if finding.head is not None:
         probe = this.observer.probes[-1]
         this.console.print(f"\n{finding.says()}", soft_wrap=True, markup=False)

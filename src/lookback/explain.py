@@ -100,9 +100,9 @@ def explained(one: Subject, text: str, wanted: str | None) -> Explained:
         raise ValueError(f"{one.name} {rule}: take a run of rnn_luong, rnn_bahdanau or transformer")
     if wanted is not None:
         parse_head(one.model, wanted)
-    if len(text) > LONGEST:
-        raise ValueError(f"source must have at most {LONGEST} symbols to be explained, but has {len(text)}")
     source = one.task.spell(text)
+    if len(source) > LONGEST:
+        raise ValueError(f"source must have at most {LONGEST} symbols to be explained, but has {len(source)}")
     shown = look(one.model, one.task, source, one.step, one.evaluate.extra_tokens)
     name, why = _chosen(one, shown) if wanted is None else (wanted, "it was asked for")
     place, head = parse_head(one.model, name)

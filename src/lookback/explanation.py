@@ -12,14 +12,14 @@ import numpy as np
 
 from lookback.alignment import NOWHERE
 from lookback.attention import AttentionLayer, MultiHeadAttention
-from lookback.figures import Panel, plain
+from lookback.figures import Panel
 from lookback.interventions import head_name, layers
 from lookback.lookups import Lookups, Scored
 from lookback.models.recurrent import LookBack
 from lookback.probes import Look, kind
 from lookback.run_folder import class_name
 from lookback.subjects import Subject
-from lookback.symbols import join
+from lookback.symbols import join, plain
 from lookback.tokens import CONTROL_NAMES, EOS
 
 MOST, HALF = 0.9, 0.5  # weights from which on a row is said to hand on almost only one value, or mostly one

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from lookback.files import write_whole
+from lookback.fonts import USUAL, font_for
+from lookback.symbols import plain, seen
 
 CELL = 19  # pixels
 TEXT = 0.62  # height of the text by that of a cell
 PAD = 4  # pixels between text and cells
-FONT = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
 LONGEST_LABEL = 12  # letters
 GAP = 14  # pixels between panels
 LEVELS = 200  # of weights, from 0 to 1: the first colours of the palette
@@ -237,34 +238,36 @@ class Writer:
     """
 
     def __init__(self, size: int) -> None:
-        self._font = ImageFont.truetype(FONT, size)
-        self._ascent, descent = self._font.getmetrics()
+        self._size = size
+        self._fonts = {USUAL: ImageFont.truetype(USUAL, size)}
+        self._ascent, descent = self._fonts[USUAL].getmetrics()
         self.height = self._ascent + descent
         self._written: dict[tuple[str, bool], Label] = {}
 
     def width(self, text: str) -> int:
         """Of a text, in pixels."""
-        return math.ceil(self._font.getlength(plain(text)))
+        return math.ceil(self._font(text).getlength(plain(text)))
+
+    def _font(self, text: str) -> ImageFont.FreeTypeFont:
+        path = font_for(plain(text))
+        if path not in self._fonts:
+            self._fonts[path] = ImageFont.truetype(path, self._size)
+        return self._fonts[path]
 
     def __call__(self, text: str, *, upwards: bool = False) -> Label:
         """A text as a label at the top left corner."""
         if (text, upwards) not in self._written:
             image = Image.new("L", (max(1, self.width(text)), self.height), 255)
-            ImageDraw.Draw(image).text((0, self._ascent), plain(text), fill=0, font=self._font, anchor="ls")
+            ImageDraw.Draw(image).text((0, self._ascent), plain(text), fill=0, font=self._font(text), anchor="ls")
             grey = np.asarray(image) / 255
             pixels = (LEVELS + np.rint((GREYS - 1) * grey)).astype(np.uint8)
             self._written[text, upwards] = Label(text, 0, 0, np.rot90(pixels) if upwards else pixels, upwards)
         return self._written[text, upwards]
 
 
-def plain(text: str) -> str:
-    """A text as one line that any font and any encoding of Unicode can show: line breaks and the like become �."""
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
-
-
 def _cut(label: str) -> str:
     """A label as it is shown: on one line, and not too long."""
-    shown = plain(label)
+    shown = seen(label)
     return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +29,11 @@ def write_whole(path: Path, content: bytes, before: Path | None = None) -> None:
         before: where what was at `path` is kept, in the same folder; None = it is not.
 
     Raises:
-        OSError: if it cannot be written; what was there is there still.
+        OSError: if it cannot be written, or is a device or a folder; what was there is there still.
     """
+    path = path.resolve()  # through links, which stay
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no file that can be written anew")
     path.parent.mkdir(parents=True, exist_ok=True)
     clear(path.parent)
     with _beside(path) as beside:
@@ -87,17 +91,30 @@ def clear(folder: Path) -> None:
                 path.unlink()
 
 
-def writable(option: str, path: Path) -> Path:
+def writable(option: str, path: Path, *read: Path) -> Path:
     """A file that can be written at the end; found out before there is anything to lose.
 
+    Args:
+        option: that names it.
+        path: of the file.
+        read: files that it must not replace.
+
     Raises:
-        ValueError: if it is a folder, or in none.
+        ValueError: if it is a folder, a device or one of those that are read, or cannot be written.
     """
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{option} must be a plain file, but {path} is none")
     if not path.parent.is_dir():
         raise ValueError(f"{option}: no such folder: {path.parent}")
-    return path
+    if path.resolve() in [one.resolve() for one in read]:
+        raise ValueError(f"{option} would replace {path}, which is read")
+    try:
+        with tempfile.TemporaryFile(dir=path.resolve().parent):
+            return path
+    except OSError as error:
+        raise ValueError(f"{option}: {path} cannot be written ({error.strerror})") from error
 
 
 @contextmanager

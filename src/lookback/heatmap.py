@@ -9,8 +9,9 @@ from rich.style import Style
 from rich.text import Text
 
 from lookback.console import shades
-from lookback.figures import COLOURS, OUTLINE, Panel, level, plain
+from lookback.figures import COLOURS, OUTLINE, Panel, level
 from lookback.lesson import ascii_heatmap
+from lookback.symbols import seen
 
 SHORT = {"<bos>": "^", "<eos>": "$"}
 LONGEST = 6  # letters of a symbol
@@ -21,7 +22,7 @@ MARK = "["
 
 def labels(symbols: Sequence[str]) -> list[str]:
     """Symbols as they stand at a map's edges: the marks as ^ and $, long ones cut, each on one line."""
-    shown = [SHORT.get(symbol, plain(symbol)) for symbol in symbols]
+    shown = [SHORT.get(symbol, seen(symbol)) for symbol in symbols]
     return [name if len(name) <= LONGEST else name[: LONGEST - 1] + "~" for name in shown]
 
 

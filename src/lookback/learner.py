@@ -4,14 +4,19 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from lookback import fonts
 from lookback.by_length import LengthScore, evaluate
 from lookback.config import Config
 from lookback.data import Batch, train_batch
 from lookback.models.base import Seq2Seq
+from lookback.pair_file import counted
 from lookback.processes import ALONE, Processes
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
-from lookback.train import Trainer, choose_device, fit, seed_dropout
+from lookback.train import Trainer, TrainSettings, choose_device, fit, seed_dropout
+
+FEW_STEPS = 200
+SHOWN = 8  # letters
 
 
 def build(loaded: Config) -> tuple[Task, Seq2Seq]:
@@ -19,6 +24,22 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     torch.manual_seed(loaded.seed)
     task = loaded.task()
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def doubts(task: Task, train: TrainSettings) -> list[str]:
+    """What makes one doubt that a training on pairs of a person's own, or its pictures, will do; a line each."""
+    found = []
+    if task.listed and train.updates < FEW_STEPS:
+        more = "raise train.epochs, or lower data.batch_size"
+        found.append(f"{counted(train.updates, 'step')} may be too few, some hundred are usual: {more}")
+    if task.listed and train.patience and train.patience * train.validate_every >= train.updates:
+        every = f"validations come every {train.validate_every} steps (train.validate_every)"
+        found.append(f"train.patience={train.patience} cannot stop a training of {train.updates} steps: {every}")
+    boxes = fonts.unshown([*task.source_vocabulary.symbols, *task.target_vocabulary.symbols])
+    if boxes:
+        what = " ".join(boxes[:SHOWN]) + (" and others" if len(boxes) > SHOWN else "")
+        found.append(f"no font here has {what}: pictures show boxes there ({fonts.ADVICE})")
+    return found
 
 
 class Learner:
@@ -36,6 +57,12 @@ class Learner:
         kind = torch.float64 if loaded.train.precision == "float64" else torch.float32
         self.model = model.to(choose_device(loaded.train.device, processes.device_index), kind)
         self.trainer = Trainer(self.model, loaded.train, processes)
+
+    @property
+    def trained(self) -> range:
+        """The lengths of the sources that it learns from."""
+        shortest, longest = self.task.learned_lengths(self.config.data.trained)
+        return range(shortest, longest + 1)
 
     def agree(self) -> None:
         """Take weights, optimizer and step of the first process; it may have read them from a checkpoint."""

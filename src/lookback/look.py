@@ -10,14 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from rich.markup import escape
+
 from lookback import album, explorer, heatmap, questions, results, subjects, terminal
-from lookback.console import SteadyConsole
+from lookback.console import SteadyConsole, printable
 from lookback.figures import MapPicture
 from lookback.files import write_whole
 from lookback.interventions import Intervention, layers, parse_head
+from lookback.pair_file import counted
 from lookback.probes import Look, Story, heads_panels
 from lookback.subjects import Subject
 from lookback.terminal import guarded, shown_path
+from lookback.tokens import UNK
 
 LONGEST = 300  # symbols
 LONGEST_ASKED = 10_000  # symbols of a string that --ablate and --force are tested at
@@ -114,23 +118,23 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     """Show where the runs look for a string, or one run for two."""
     texts = [subjects.common_string(found) if typed.source is None else typed.source]
     texts += [] if typed.beside is None else [typed.beside]
-    if len({len(text) for text in texts}) > 1:
-        rule = "--beside must be as long as --source"
-        raise ValueError(f"{rule}, but they have {len(texts[1])} and {len(texts[0])} symbols")
-    if len(texts[0]) > LONGEST:
-        raise ValueError(f"source must have at most {LONGEST} symbols to be drawn, but has {len(texts[0])}")
     sources = []
     for one in found:
         with _refusing(one, found):
             sources += [(one, one.task.spell(text), text) for text in texts]
-            one.model.check_length("source", len(texts[0]) + 2)
+            _check_lengths(one, [len(ids) for _, ids, _ in sources[-len(texts) :]])
     for one in [] if typed.head is None else [one for one in found if layers(one.model)] or found[:1]:
         with _refusing(one, found):
             parse_head(one.model, typed.head)
+    for text, (_, ids, _) in zip(texts, sources, strict=False):
+        unknown = int((ids == UNK).sum())
+        if unknown:
+            console.print(f"{text}: {counted(unknown, 'symbol')} read as unknown", markup=False, soft_wrap=True)
     folder = _folder(typed, found, texts)
     told = []
     for one, source, text in sources:
-        with console.status(f"{one.name} reads {text[:20]}, at each step whose weights were kept"):
+        reads = escape(printable(f"{one.name} reads {text[:20]}"))
+        with console.status(f"{reads}, at each step whose weights were kept"):
             looks = subjects.follow(one, source, partial(console.print, markup=False, soft_wrap=True))
         name = one.name if len(texts) == 1 else text
         heading = f"{name}, step {one.step}" if len(texts) == 1 else name
@@ -147,9 +151,21 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     title = ", ".join(dict.fromkeys(one.name for one in found)) + f": {' and '.join(texts)}"
     page = explorer.page([story for _, _, story in told], title)
     write_whole(folder / "explorer.html", page.encode(errors="replace"))
+    if not any(layers(one.model) for one in found):
+        return  # said already: there is nothing to show
     console.print(f"\npictures   {shown_path(folder)}  ({written} PNG, maps.npz)", markup=False, soft_wrap=True)
     page = shown_path(folder / "explorer.html")
     console.print(f"explorer   {page}  (open it in a browser)", markup=False, soft_wrap=True)
+
+
+def _check_lengths(one: Subject, lengths: Sequence[int]) -> None:
+    """Check those of one string, or two, as a run reads them."""
+    if len(set(lengths)) > 1:
+        rule = "--beside must have as many symbols as --source"
+        raise ValueError(f"{rule}, but it has {lengths[1]}, and --source {lengths[0]}")
+    if lengths[0] > LONGEST:
+        raise ValueError(f"source must have at most {LONGEST} symbols to be drawn, but has {lengths[0]}")
+    one.model.check_length("source", lengths[0] + 2)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lookback import config
@@ -57,7 +58,17 @@ def check_overrides(
             found.append(Problem("command line", first_line(error)))
         problems += [problem for problem in found if problem not in problems]
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(_of_other_program(problems) if build is build_run else problems)
+
+
+def _of_other_program(problems: Sequence[Problem]) -> list[Problem]:
+    """The same, where settings of a comparison are told as what they are: its experiments are not for one run."""
+    of_compare = set(OmegaConf.load(CONFIGS / "compare.yaml")) - set(OmegaConf.load(CONFIGS / "settings.yaml"))
+    other = [str(problem.key) for problem in problems if problem.key in of_compare]
+    if not other:
+        return list(problems)
+    rule = "is for scripts/compare.py, and so is an experiment that sets it"
+    return [Problem(", ".join(other), rule), *(problem for problem in problems if problem.key not in other)]
 
 
 def compose_more(typed: Typed, arguments: Sequence[str]) -> dict[str, Any]:

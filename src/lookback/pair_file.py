@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lookback.symbols import Normal, Unit, count, normalised, tidy
 
-SHOWN = 3  # lines that were left out
+SHOWN = 3  # bad lines
 BOM = b"\xef\xbb\xbf"
 OTHER_FILES = {
     b"\x1f\x8b": "it is compressed with gzip",
@@ -38,7 +38,6 @@ class Reading:
         source_unit: what a symbol of a source is.
         target_unit: what a symbol of a target is.
         normalise: Unicode normal form of all text, or none.
-        min_length: symbols that a side must have.
         max_length: symbols that a side may have.
         on_error: stop at lines that are no pairs, or skip and list them.
     """
@@ -46,7 +45,6 @@ class Reading:
     source_unit: Unit
     target_unit: Unit
     normalise: Normal
-    min_length: int
     max_length: int
     on_error: Literal["stop", "skip"]
 
@@ -98,23 +96,38 @@ def read_pairs(path: Path, reading: Reading) -> PairFile:
         targets.append(target)
         numbers.append(number)
     if bad and reading.on_error == "stop":
-        number, what = bad[0]
-        more = f" (and {len(bad) - 1:,} more such lines)" if len(bad) > 1 else ""
-        raise PairFileError(f"{path}, line {number}: {what}{more}")
+        raise PairFileError("\n  ".join(f"{path}, {line}" for line in _told(bad)))
     if not sources:
-        number, what = bad[0]
-        raise PairFileError(f"{path}: no line is a pair; line {number}: {what}")
+        raise PairFileError("\n  ".join([f"{path}: no line is a pair", *_told(bad)]))
     return PairFile(path, sources, targets, np.array(numbers), bad)
+
+
+def _told(bad: Sequence[tuple[int, str]]) -> list[str]:
+    """The first bad lines, and how many there are besides."""
+    more = [f"and {len(bad) - SHOWN:,} more lines that are no pairs"] if len(bad) > SHOWN else []
+    return [*(f"line {number}: {what}" for number, what in bad[:SHOWN]), *more]
 
 
 def read_once(path: Path, reading: Reading) -> PairFile:
     """The same, read again only if the file has changed since it was last read."""
-    stamp = path.stat() if path.is_file() else None
-    return _kept(path, reading, stamp and (stamp.st_mtime_ns, stamp.st_size))
+    return _kept(path, reading, stamp(path))
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """What changes with a file; None if there is none.
+
+    Raises:
+        PairFileError: if nobody can tell.
+    """
+    try:
+        found = path.stat() if path.is_file() else None
+    except OSError as error:  # such as a name that is too long
+        raise PairFileError(f"{str(path)[:80]}: cannot be read ({error.strerror})") from error
+    return found and (found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(maxsize=8)
-def _kept(path: Path, reading: Reading, stamp: object) -> PairFile:
+def _kept(path: Path, reading: Reading, when: object) -> PairFile:
     return read_pairs(path, reading)
 
 
@@ -122,6 +135,8 @@ def _lines(path: Path) -> list[bytes]:
     """The lines of a file without their ends."""
     if path.is_dir():
         raise PairFileError(f"{path}: must be a file, but is a folder")
+    if path.exists() and not path.is_file():
+        raise PairFileError(f"{path}: must be a plain file that can be read again, but is a pipe or a device")
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -159,6 +174,7 @@ def _pair(line: bytes, reading: Reading) -> tuple[str, str]:
     tabs = text.count("\t")
     if tabs != 1:
         found = "is blank" if not text.strip() else f"has {tabs or 'none'}"
+        found += " (a comma is not one)" if not tabs and text.count(",") == 1 else ""
         raise PairFileError(f"must have one tab, but {found}")
     source, target = normalised(text, reading.normalise).split("\t")
     _check_side("source", source, reading.source_unit, reading)
@@ -170,10 +186,8 @@ def _check_side(name: str, text: str, unit: Unit, reading: Reading) -> None:
     if not text or text.isspace():
         raise PairFileError(f"{name} must have a symbol at least, but is {'blank' if text else 'empty'}")
     length = count(text, unit)
-    if not reading.min_length <= length <= reading.max_length:
-        raise PairFileError(
-            f"{name} must have {reading.min_length} to {reading.max_length:,} symbols, but has {length:,}"
-        )
+    if length > reading.max_length:
+        raise PairFileError(f"{name} must have 1 to {reading.max_length:,} symbols, but has {length:,}")
 
 
 def digest(files: Mapping[str, PairFile]) -> str:
@@ -251,7 +265,9 @@ def split_off(file: PairFile, share: float) -> tuple[PairFile, PairFile]:
     """
     distinct = sorted(set(file.sources), key=lambda source: hashlib.blake2b(source.encode()).digest())
     if len(distinct) < 2:
-        raise PairFileError(f"{file.path}: must have two different sources to be split, but has {len(distinct)}")
+        left = f", {counted(len(file.skipped), 'line')} left out" if file.skipped else ""
+        rule = f"must have two different sources to be split, but has {len(distinct)}{left}"
+        raise PairFileError("\n  ".join([f"{file.path}: {rule}", *_told(file.skipped)]))
     count = min(len(distinct) - 1, max(1, round(share * len(distinct))))
     out = set(distinct[:count])
     numbers = range(len(file.sources))

@@ -1,23 +1,28 @@
 """The command `python scripts/predict.py RUN < in.txt > out.txt`: an output line for every input line."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lookback import album
 from lookback.files import writable
 from lookback.predictor import Predictor, Rules, Written
-from lookback.probes import look
+from lookback.probes import Probe, make_probe
 from lookback.terminal import guarded
 
 WATCHED = 100  # lines whose maps are kept
 LONGEST = 300  # symbols of such a line
 BOM = b"\xef\xbb\xbf"
+MOST = 1_000_000
+MOST_PENALTY = 10
 EPILOG = """\
 examples:
   predict.py RUN < words.txt > sounds.txt          the likeliest symbol at each step
@@ -37,12 +42,18 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(made)
-    made.add_argument("--nbest", type=positive, default=1, metavar="N", help="targets a line, with their scores")
+    made.add_argument(
+        "--nbest",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="targets a line, with their scores; --beam N if not given",
+    )
     made.add_argument(
         "--attention",
         type=Path,
         metavar="FILE",
-        help=f"save the maps of the first {WATCHED} lines as FILE, .npz; of what is written without --beam",
+        help=f"save the maps of what is written for the first {WATCHED} lines as FILE, .npz",
     )
     return made
 
@@ -50,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 def add_rules(made: argparse.ArgumentParser) -> None:
     """What predict.py and evaluate.py have in common."""
     made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several work together")
-    made.add_argument("--beam", type=positive, default=1, metavar="K", help="hypotheses kept at each step")
+    made.add_argument("--beam", type=positive, metavar="K", help="hypotheses kept at each step (default 1: greedy)")
     made.add_argument(
         "--length-penalty",
         type=float,
@@ -59,22 +70,25 @@ def add_rules(made: argparse.ArgumentParser) -> None:
         help="with --beam: scores are log-probabilities divided by length ** P (default 1: the mean a symbol)",
     )
     made.add_argument("--batch-size", type=positive, default=256, metavar="N", help="lines decoded together")
-    made.add_argument("--max-symbols", type=positive, metavar="N", help="cut outputs off there")
+    made.add_argument("--max-symbols", type=positive, metavar="N", help="cut outputs off after so many symbols")
     made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def positive(text: str) -> int:
     """A whole number above 0."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, but is {text}")
+    if not re.fullmatch("[0-9]{1,9}", text) or not 0 < int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST:,}, but is {text}")
     return int(text)
 
 
 def rules(typed: argparse.Namespace, count: int) -> Rules:
     """How targets are searched for, as it was typed."""
-    if typed.length_penalty != 1.0 and typed.beam == 1:
+    if not 0 <= typed.length_penalty <= MOST_PENALTY:
+        raise ValueError(f"--length-penalty must be 0 to {MOST_PENALTY}, but is {typed.length_penalty}")
+    beam = count if typed.beam is None else typed.beam
+    if typed.length_penalty != 1.0 and beam == 1:
         raise ValueError(f"--length-penalty does nothing without --beam, but is {typed.length_penalty}")
-    return Rules(typed.beam, count, typed.length_penalty, typed.batch_size, typed.max_symbols)
+    return Rules(beam, count, typed.length_penalty, typed.batch_size, typed.max_symbols)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,28 +107,31 @@ def _run(typed: argparse.Namespace) -> None:
     """Answer every line."""
     if sys.stdin is None or sys.stdout is None:  # what Python makes of a closed one
         raise ValueError("standard input and output must be open, but one of them is closed")
+    for path in typed.runs:
+        if path.expanduser().is_file():
+            raise ValueError(f"{path} is a file, not a run folder; lines are read from standard input: < {path}")
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     if typed.attention is not None and len(typed.runs) > 1:
         raise ValueError(f"--attention takes one run, but there are {len(typed.runs)}")
     searched = rules(typed, typed.nbest)
     maps = None if typed.attention is None else npz(typed.attention.expanduser())
     if sys.stdin.isatty():
-        searched = Rules(**{**vars(searched), "batch_size": 1})  # an answer after each line that is typed
+        searched = replace(searched, batch_size=1)  # an answer after each line that is typed
     predictor = Predictor([folder.expanduser() for folder in typed.runs], typed.device)
-    watched: list[str] = []
+    watched: list[Probe | None] = []  # by line
     with _progress() as progress:
         bar = progress.add_task("", total=None)
-        texts = _noting(lines(stdin), watched, WATCHED if maps else 0)
-        for written in predictor.write(texts, searched):
+        for written in predictor.write(lines(stdin), searched):
+            if maps and len(watched) < WATCHED:
+                watched.append(_probe(predictor, written))
             stdout.write(_line(written, typed.nbest > 1).encode() + b"\n")
             if sys.stdin.isatty():
                 stdout.flush()
             progress.update(bar, advance=1)
         stdout.flush()
-    warnings = predictor.counts.warnings()
     if maps is not None:
         _save_maps(predictor, watched, maps)
-    for warning in warnings:
+    for warning in predictor.counts.warnings():
         sys.stderr.write(f"lookback: {warning}\n")
 
 
@@ -141,26 +158,24 @@ def npz(path: Path) -> Path:
     return writable("--attention", path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz"))
 
 
-def _noting(texts: Iterator[str], kept: list[str], most: int) -> Iterator[str]:
-    """The same texts; the first ones are kept."""
-    for text in texts:
-        if len(kept) < most:
-            kept.append(text)
-        yield text
-
-
 def _line(written: Sequence[Written], scored: bool) -> str:
     if not scored:
         return written[0].text if written else ""
     return "\t".join(f"{one.text}\t{one.score:.4f}" for one in written)
 
 
-def _save_maps(predictor: Predictor, texts: Sequence[str], path: Path) -> None:
-    """Maps of what is written, the likeliest symbol at each step, under `line1/...`."""
+def _probe(predictor: Predictor, written: Sequence[Written]) -> Probe | None:
+    """The first output of a line as what a decoder is given, if there is one that is not too long."""
+    if not written or len(written[0].source) > LONGEST:
+        return None
+    best = written[0]
+    return make_probe(predictor.task, best.source, np.array(best.ids, dtype=np.int64), ended=best.ended)
+
+
+def _save_maps(predictor: Predictor, probes: Sequence[Probe | None], path: Path) -> None:
+    """Maps of what was written, under `line1/...`."""
     named: dict[str, Any] = {}
-    for number, text in enumerate(texts, start=1):
-        source = predictor.read(text)
-        if 0 < len(source) <= LONGEST:
-            found = look(predictor.model, predictor.task, source, 0, extra_tokens=10)
-            named |= album.arrays(f"line{number}", found.probe, found.maps)
+    for number, probe in enumerate(probes, start=1):
+        if probe is not None:
+            named |= album.arrays(f"line{number}", probe, probe.watch(predictor.model))
     album.save_arrays(path, named)

@@ -134,12 +134,16 @@ def heads_table(one: Subject, looks: Sequence[Look]) -> Table:
     """How each head of cross-attention looks on a string; where it is narrow, names are folded and no number is."""
     table = Table(box=SIMPLE, padding=0, show_edge=False)
     table.add_column("head", overflow="fold")
-    for heading in ("weight\non\nright\ncell", "largest\nthere", "entropy\n(nats)", "90%\nthere\nsince\nstep"):
+    found = heads(one, looks)
+    known = any(head.score.weight is not None for head, _ in found)  # where the answer stands
+    headings = ("weight\non\nright\ncell", "largest\nthere", "entropy\n(nats)", "90%\nthere\nsince\nstep")
+    for heading in headings if known else headings[2:3]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for head, since in heads(one, looks):
+    for head, since in found:
         values = (head.score.weight, head.score.largest, head.score.entropy)
         cells = ["-" if value is None else f"{value:z.2f}" for value in values]  # z: no "-0.00"
-        table.add_row(escape(head.name), *cells, "-" if since is None else f"{since}")
+        cells.append("-" if since is None else f"{since}")
+        table.add_row(escape(head.name), *(cells if known else cells[2:3]))
     return table
 
 

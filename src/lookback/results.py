@@ -45,12 +45,23 @@ class Result:
     @property
     def longest(self) -> int:
         """The longest trained length."""
-        return int(self.raw["data"]["max_length"])
+        return self.trained[1]
+
+    @property
+    def trained(self) -> tuple[int, int]:
+        """The shortest and the longest source that it learned from, as far as is known."""
+        if "trained_lengths" in self.summary:
+            shortest, longest = self.summary["trained_lengths"]
+            return shortest, longest
+        node = self.raw["data"]
+        shortest, longest = int(node["min_length"]), int(node["max_length"])
+        tested = [int(length) for length in self.summary.get("exact_match", {})] if self.listed else []
+        return shortest, min(longest, max(tested, default=longest))
 
     @property
     def listed(self) -> bool:
         """Whether it was tested on a list of pairs."""
-        return "overall" in self.summary
+        return isinstance(self.summary.get("overall"), dict)
 
     @property
     def task(self) -> dict[str, Any]:

@@ -48,6 +48,10 @@ class ConfigError(ValueError):
         many = f"{len(lines)} problems in the configuration:\n  " if len(lines) > 1 else ""
         super().__init__(many + "\n  ".join(lines))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What sending it to another process needs."""
+        return type(self), (self.problems,)
+
 
 def keywords(target: type) -> dict[str, Any]:
     """What a node of this class must say: its constructor's keyword-only parameters and their types."""

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(typed: argparse.Namespace) -> None:
     """Predict, compare, show."""
     searched = rules(typed, 1)
-    target = None if typed.json is None else writable("--json", typed.json.expanduser())
+    target = None if typed.json is None else writable("--json", typed.json.expanduser(), typed.file.expanduser())
     predictor = Predictor([folder.expanduser() for folder in typed.runs], typed.device)
     file = read_pairs(typed.file.expanduser(), reading(predictor.task, skip=typed.skip))
     console = SteadyConsole(highlight=False, emoji=False)
@@ -92,7 +92,6 @@ def reading(task: Task, *, skip: bool) -> Reading:
         source_unit=task.source_unit,
         target_unit=task.target_unit,
         normalise=task.normalise,
-        min_length=1,
         max_length=LONGEST,
         on_error="skip" if skip else "stop",
     )

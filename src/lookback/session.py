@@ -17,7 +17,7 @@ from lookback.config import Config, upgraded
 from lookback.console import SteadyConsole
 from lookback.data import batch_of, fingerprint
 from lookback.evaluate import Validation, exact_match, validate
-from lookback.learner import Learner
+from lookback.learner import Learner, doubts
 from lookback.machine import code_version, forget_peak_memory
 from lookback.observer import Finding, Observer
 from lookback.processes import ALONE, Processes
@@ -66,7 +66,9 @@ class Run:
         same = longest is mixed
         self.longest = self.validation if same else batch_of(longest).to(self.trainer.device)
         start = self.trainer.step
-        self.observer = Observer(self.task, loaded.board.probe_lengths, self.validation, folder, start, self._tell)
+        seen = mixed if len(mixed) <= VALIDATION_STRINGS else mixed[:: -(-len(mixed) // VALIDATION_STRINGS)]
+        watched = batch_of(seen).to(self.trainer.device).parts()[0]  # of maps only some are kept in memory
+        self.observer = Observer(self.task, loaded.board.probe_lengths, watched, folder, start, self._tell)
         run_folder.forget_later(folder, start, self._tell)
 
     def train(self, board: Board, stop: Callable[[], bool]) -> bool:
@@ -165,7 +167,14 @@ class Run:
         where = f"{self.trainer.device.type}, {torch.get_num_threads()} threads"
         where += f" in each of {count} processes" if count > 1 else ""
         first = f"{names[0]}: {names[1]}, {numbers:,} parameters"
-        return "\n".join([first, *self.task.notes(self.config.data.trained), f"{steps}, {where}"])
+        return "\n".join(
+            [
+                first,
+                *self.task.notes(self.config.data.trained),
+                *doubts(self.task, self.config.train),
+                f"{steps}, {where}",
+            ]
+        )
 
     def _log(self) -> None:
         records = self.trainer.drain()
@@ -212,7 +221,7 @@ class Run:
         better = result.better_than(self.best)
         longest = result.exact_match
         if self.longest is not self.validation:
-            longest, _ = exact_match(self.model, self.longest, extra)
+            longest = exact_match(self.model, self.longest, extra)
         self.board.scalars(step, {f"val/{name}": value for name, value in asdict(result).items()})
         self.board.scalars(step, {"val/longest_exact_match": longest, "train/seconds": self.trainer.seconds})
         self.board.samples(step, examples)

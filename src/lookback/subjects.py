@@ -12,7 +12,6 @@ from lookback import checkpoint, config, schema
 from lookback.alignment import Head, HeadScore, clearest, learned_since, scores_of_maps
 from lookback.checkpoint import CheckpointError
 from lookback.evaluate import EvaluateSettings
-from lookback.figures import plain
 from lookback.models.base import Seq2Seq
 from lookback.observer import Finding
 from lookback.pair_file import PairFileError
@@ -21,10 +20,12 @@ from lookback.rules import NonNegativeInt, PositiveInt, Seed
 from lookback.run_folder import checkpoint_path, class_name, snapshots
 from lookback.schema import ConfigError
 from lookback.session import other_run
-from lookback.symbols import join
+from lookback.symbols import join, plain
 from lookback.tasks.base import Ids, Task
+from lookback.tokens import UNK
 
 DEFAULT_LENGTH = 10  # symbols of a string that nobody typed
+TRIED = 50  # such strings
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,13 @@ def common_string(found: Sequence[Subject]) -> str:
     texts = []
     for one in found:
         try:
-            [(source, _)] = one.task.probe_pairs([length])
+            drawn = one.task.probe_pairs([length] * TRIED)
         except PairFileError as error:  # the files of a run may be gone by now, or changed
             raise PairFileError(f"{error}; give a string with --source TEXT") from error
-        texts.append(join(one.task.source_vocabulary.decode(source.tolist()), one.task.source_unit))
+        known = [source for source, _ in drawn if UNK not in source]
+        texts += [
+            join(one.task.source_vocabulary.decode(source.tolist()), one.task.source_unit) for source in known
+        ]
     for text in texts:
         if all(_takes(one.task, text) for one in found):
             return text

@@ -33,6 +33,7 @@ def contents(
         finding: how the heads look.
     """
     model, device = trainer.model, trainer.device
+    learned = task.learned_lengths(config.data.trained)
     step, validation = best
     return {
         **{name: class_name(config.raw[name]) for name in ("task", "model")},
@@ -48,8 +49,9 @@ def contents(
         "peak_memory_mib": peak_memory_mib(),
         "split": task.tested(config.evaluate.split),
         **({"pairs_digest": task.digest} if task.listed else {}),
+        **({"trained_lengths": list(learned)} if task.listed else {}),
         **({"overall": overall(scores)} if task.listed and scores else {}),
-        "beyond": beyond(scores, config.data.max_length),
+        "beyond": beyond(scores, learned[1]),
         **entries(scores),
         "code_version": code_version(),
         "config_digest": digest(config.raw),

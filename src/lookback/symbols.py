@@ -1,4 +1,4 @@
-"""How a text is cut into symbols, and put together again."""
+"""How a text is cut into symbols, put together again, and shown on one line."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -6,6 +6,9 @@ from typing import Literal
 
 Unit = Literal["character", "word"]
 Normal = Literal["none", "NFC"]
+SPACE = "␣"
+SHORT_SYMBOL = 4  # letters, accents counted
+SPACED = 0.8  # share of texts
 BETWEEN: dict[Unit, str] = {"character": "", "word": " "}  # what stands between two symbols in a text
 
 
@@ -50,3 +53,21 @@ def normalised(text: str, form: Normal) -> str:
     look alike are alike.
     """
     return text if form == "none" else unicodedata.normalize(form, text)
+
+
+def looks_spaced(texts: Sequence[str]) -> str:
+    """The first text, if nearly all look like symbols of a letter or two between spaces; else nothing."""
+    words = [text.split(" ") for text in texts[:1000]]
+    spaced = sum(len(found) > 1 and max(map(len, found)) <= SHORT_SYMBOL for found in words)
+    long_enough = [text for text, found in zip(texts, words, strict=False) if len(found) > 1]
+    return long_enough[0] if spaced >= SPACED * len(words) and long_enough else ""
+
+
+def plain(text: str) -> str:
+    """A text as one line that any encoding of Unicode can show: line breaks and the like become �."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def seen(symbol: str) -> str:
+    """A symbol as a label, on one line; spaces alone as ␣, which would not be seen."""
+    return SPACE * len(symbol) if symbol and not symbol.strip(" ") else plain(symbol)

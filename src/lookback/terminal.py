@@ -12,13 +12,13 @@ from types import TracebackType
 from rich.box import SIMPLE
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from lookback.board import board_arguments
 from lookback.by_length import LengthScore, few, overall
 from lookback.checkpoint import CheckpointError
+from lookback.console import printable, safe
 from lookback.evaluate import Example, Validation
 from lookback.schema import ConfigError
 from lookback.symbols import Unit, join
@@ -192,8 +192,8 @@ def example_lines(example: Example) -> list[str]:
     """One decoded string as three or four lines of markup, with ^ under each wrong symbol; long ones are cut."""
     pairs = example.marked()[:LINE_SYMBOLS]
     unit = example.target_unit
-    shown = join([f"[bold red]{escape(symbol)}[/]" if wrong else escape(symbol) for symbol, wrong in pairs], unit)
-    marks = join([("^" if wrong else " ") * cell_len(symbol) for symbol, wrong in pairs], unit).rstrip()
+    shown = join([f"[bold red]{safe(symbol)}[/]" if wrong else safe(symbol) for symbol, wrong in pairs], unit)
+    marks = join([("^" if wrong else " ") * cell_len(printable(symbol)) for symbol, wrong in pairs], unit).rstrip()
     more = "..." if len(example.wrote) > LINE_SYMBOLS else ""
     lines = [
         f"source  {_cut(example.source, example.source_unit)}",
@@ -204,7 +204,7 @@ def example_lines(example: Example) -> list[str]:
 
 
 def _cut(symbols: Sequence[str], unit: Unit) -> str:
-    return escape(join(symbols[:LINE_SYMBOLS], unit)) + ("..." if len(symbols) > LINE_SYMBOLS else "")
+    return safe(join(symbols[:LINE_SYMBOLS], unit)) + ("..." if len(symbols) > LINE_SYMBOLS else "")
 
 
 def shown_path(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,15 @@ class Ragged:
         """All arrays, in order."""
         return (self[number] for number in range(len(self)))
 
+    def find(self, wanted: NDArray[np.int64]) -> int | None:
+        """The number of the first array that is this one; None if there is none."""
+        numbers = np.flatnonzero(self.lengths == len(wanted))
+        starts = self._ends[numbers] - len(wanted)
+        for place, symbol in enumerate(wanted):
+            stay = self.ids[starts + place] == symbol
+            numbers, starts = numbers[stay], starts[stay]
+        return int(numbers[0]) if len(numbers) else None
+
     @property
     def unknown(self) -> int:
         """How many ids are UNK."""
@@ -77,3 +87,18 @@ def encode(texts: Sequence[str], unit: Unit, vocabulary: Vocabulary) -> Ragged:
         return Ragged(ids, np.array([len(text) for text in texts]))
     flat = np.array(vocabulary.encode(split(" ".join(texts), unit)), dtype=np.int32)
     return Ragged(flat, np.array([count(text, unit) for text in texts]))
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """The pairs of one file as ids: sources, targets."""
+
+    sources: Ragged
+    targets: Ragged
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def pair(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """One pair."""
+        return self.sources[number], self.targets[number]

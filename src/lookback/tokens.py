@@ -27,6 +27,10 @@ class Vocabulary:
         if len(self._ids) != len(self.symbols):
             twice = sorted({symbol for symbol in self.symbols if self.symbols.count(symbol) > 1})
             raise ValueError(f"vocabulary: symbols must be distinct, but these occur twice: {twice}")
+        names = list(CONTROL_NAMES)
+        while names[UNK] in self._ids:  # a word of a corpus may read so, and is not what is unknown
+            names[UNK] = f"<{names[UNK]}>"
+        self._texts = (*names, *self.symbols)
 
     def __len__(self) -> int:
         """Number of ids: the control tokens and the symbols."""
@@ -37,13 +41,12 @@ class Vocabulary:
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Return the text of each id; control ids read as their names, such as `<eos>`.
+        """Return the text of each id; control ids read as their names, such as `<eos>`; UNK never as a symbol.
 
         Raises:
             ValueError: if there is no such id.
         """
-        texts = (*CONTROL_NAMES, *self.symbols)
-        ids = list(ids)
+        texts, ids = self._texts, list(ids)
         for i in ids:
             if not 0 <= i < len(texts):
                 raise ValueError(f"an id must be 0 to {len(texts) - 1}, but is {i}")

@@ -132,6 +132,10 @@ class Task(ABC):
         """The same for the same list of pairs, wherever it lies; empty where pairs are drawn."""
         return ""
 
+    def learned_lengths(self, lengths: range) -> tuple[int, int]:
+        """The shortest and the longest source that is learned from, if sources of these lengths are."""
+        return lengths.start, lengths.stop - 1
+
     def notes(self, lengths: range) -> list[str]:
         """What a person should know of the pairs before training on sources of these lengths, a line each."""
         return []

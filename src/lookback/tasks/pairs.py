@@ -1,39 +1,23 @@
 """Your own pairs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lookback import pair_file, text_ids
+from lookback import pair_file
 from lookback.pair_file import PairFile, PairFileError, Reading, counted
+from lookback.pair_lists import PairLists, Vocabularies, Wanted, first_target, pair_lists
 from lookback.rules import File, PositiveInt, Share
-from lookback.symbols import Normal, Unit
+from lookback.symbols import Normal, Unit, looks_spaced
 from lookback.tasks.base import Ids, Pair, Split, Task
-from lookback.text_ids import Ragged
+from lookback.text_ids import EncodedPairs
 from lookback.tokens import Vocabulary
 
 EPOCH_STREAM = 2
 MOST_VALIDATION = 1000  # pairs that weights are chosen by; of more, evenly spread ones
-
-
-@dataclass(frozen=True)
-class Side:
-    """The pairs of one file as ids: sources, targets."""
-
-    sources: Ragged
-    targets: Ragged
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def pair(self, number: int) -> Pair:
-        """One pair."""
-        return self.sources[number], self.targets[number]
 
 
 class Pairs(Task):
@@ -81,51 +65,41 @@ class Pairs(Task):
             rule = "valid (a file) or split (a share of train) must be given, and not both"
             raise ValueError(f"{rule}, but they are {valid} and {split}")
         self._paths = {"train": train, "validation": valid, "test": test}
-        self._share, self._min_count, self._shared = split, min_count, shared
         self.source_unit, self.target_unit, self.normalise = source_unit, target_unit, normalise
-        self._reading = Reading(
+        reading = Reading(
             source_unit=source_unit,
             target_unit=target_unit,
             normalise=normalise,
-            min_length=1,
             max_length=max_length,
             on_error=on_error,
         )
+        self._wanted = Wanted(tuple(self._paths.items()), split, reading, shared, min_count)
         self._state: dict[str, Any] | None = None
+        self._chosen: dict[range, NDArray[np.int64]] = {}
 
     @cached_property
-    def files(self) -> dict[str, PairFile]:
-        """The pairs as text: train, validation, and test if there is such a file.
+    def lists(self) -> PairLists:
+        """The pairs.
 
         Raises:
-            PairFileError: if a file cannot be read, or a line is no pair, or a run was trained on other pairs.
+            PairFileError: if a run was trained on other pairs.
         """
-        found = {
-            name: pair_file.read_once(Path(path), self._reading)
-            for name, path in self._paths.items()
-            if path is not None
-        }
-        if self._share is not None:
-            found["train"], found["validation"] = pair_file.split_off(found["train"], self._share)
-        if self._state is not None and pair_file.digest(found) != self._state["digest"]:
+        found = pair_lists(self._wanted)
+        if self._state is not None and found.digest != self._state["digest"]:
             raise PairFileError(f"{self._paths['train']}: its pairs are not those that the run learned from")
         return found
 
+    @property
+    def files(self) -> Mapping[str, PairFile]:
+        """The pairs as text: train, validation, and test if there is such a file."""
+        return self.lists.files
+
     @cached_property
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        """Of sources and of targets."""
+    def vocabularies(self) -> Vocabularies:
+        """Of sources and of targets; those of a run that was read back are its own."""
         if self._state is not None:
             return Vocabulary(self._state["source"]), Vocabulary(self._state["target"])
-        file = self.files["train"]
-        source = text_ids.count_symbols(file.sources, self.source_unit)
-        target = text_ids.count_symbols(file.targets, self.target_unit)
-        if self._shared:
-            both = {symbol: source.get(symbol, 0) + target.get(symbol, 0) for symbol in [*source, *target]}
-            source = target = both
-        return (
-            text_ids.make_vocabulary(source, self._min_count),
-            text_ids.make_vocabulary(target, self._min_count),
-        )
+        return self.lists.vocabularies
 
     @property
     def source_vocabulary(self) -> Vocabulary:  # type: ignore[override]
@@ -138,23 +112,17 @@ class Pairs(Task):
         return self.vocabularies[1]
 
     @cached_property
-    def sides(self) -> dict[str, Side]:
+    def encoded(self) -> Mapping[str, EncodedPairs]:
         """The pairs as ids."""
-        source, target = self.vocabularies
-        return {
-            name: Side(
-                text_ids.encode(file.sources, self.source_unit, source),
-                text_ids.encode(file.targets, self.target_unit, target),
-            )
-            for name, file in self.files.items()
-        }
+        same = [one.symbols for one in self.vocabularies] == [one.symbols for one in self.lists.vocabularies]
+        return self.lists.encoded if same else self.lists.encode(self.vocabularies)
 
     def training_pairs(self, count: int, lengths: range, seed: int, step: int) -> list[Pair]:
         """See `Task.training_pairs`: every pair once an epoch, in an order that depends on seed and epoch alone.
 
         The batches of an epoch have equal sizes but for one pair, at most `count`.
         """
-        side, chosen = self.sides["train"], self._eligible(lengths)
+        side, chosen = self.encoded["train"], self._eligible(lengths)
         epoch, number = divmod(step, self.batches_an_epoch(count, lengths))
         order = _order(len(chosen), seed, epoch)
         start, stop = (len(chosen) * at // self.batches_an_epoch(count, lengths) for at in (number, number + 1))
@@ -164,9 +132,19 @@ class Pairs(Task):
         """See `Task.batches_an_epoch`."""
         return -(-len(self._eligible(lengths)) // count)
 
+    def learned_lengths(self, lengths: range) -> tuple[int, int]:
+        """See `Task.learned_lengths`."""
+        own = self.encoded["train"].sources.lengths[self._eligible(lengths)]
+        return int(own.min()), int(own.max())
+
     def _eligible(self, lengths: range) -> NDArray[np.int64]:
         """The numbers of training pairs whose source has such a length."""
-        own = self.sides["train"].sources.lengths
+        if lengths not in self._chosen:
+            self._chosen[lengths] = self._choose(lengths)
+        return self._chosen[lengths]
+
+    def _choose(self, lengths: range) -> NDArray[np.int64]:
+        own = self.encoded["train"].sources.lengths
         chosen = np.flatnonzero((own >= lengths.start) & (own < lengths.stop))
         if not len(chosen):
             rule = f"{self._paths['train']} has no source of {lengths.start} to {lengths.stop - 1} symbols"
@@ -175,7 +153,7 @@ class Pairs(Task):
 
     def validation_pairs(self, lengths: range, count: int) -> tuple[list[Pair], list[Pair]]:
         """See `Task.validation_pairs`: all that there are, or MOST_VALIDATION of them, in both lists."""
-        side = self.sides["validation"]
+        side = self.encoded["validation"]
         most = min(len(side), MOST_VALIDATION)
         found = [side.pair(number * len(side) // most) for number in range(most)]
         return found, found
@@ -184,14 +162,16 @@ class Pairs(Task):
         self, lengths: Sequence[int] | None, count: Callable[[int], int | None], split: Split
     ) -> dict[int, list[Pair]]:
         """See `Task.test_pairs`; the first pairs of each length, in the order of the file."""
-        side = self.sides[self.tested(split)]
+        side = self.encoded[self.tested(split)]
         own = side.sources.lengths
         found = {}
         for length in sorted(set(own.tolist() if lengths is None else lengths)):
             numbers = np.flatnonzero(own == length)[: count(length)]
             found[length] = [side.pair(int(number)) for number in numbers]
         if not any(found.values()):
-            raise PairFileError(f"{self._paths[split] or 'validation'} has no source of lengths {lengths}")
+            raise PairFileError(
+                f"{self._paths[self.tested(split)] or 'validation'} has no source of lengths {lengths}"
+            )
         return {length: pairs for length, pairs in found.items() if pairs}
 
     def tested(self, split: Split) -> Split:
@@ -200,7 +180,7 @@ class Pairs(Task):
 
     def probe_pairs(self, lengths: Sequence[int]) -> list[Pair]:
         """See `Task.probe_pairs`."""
-        side = self.sides["validation"]
+        side = self.encoded["validation"]
         own, found = side.sources.lengths, list[Pair]()
         for length in sorted(set(lengths)):
             nearest = np.argsort(np.abs(own - length), kind="stable")
@@ -209,17 +189,14 @@ class Pairs(Task):
         return found
 
     def answer(self, source: Ids) -> Ids | None:
-        """See `Task.answer`: what the files say, if they can be read; the first of several targets."""
-        return self._answers.get(source.tobytes())
+        """See `Task.answer`: what the files say, if they can be read; the first of several targets.
 
-    @cached_property
-    def _answers(self) -> dict[bytes, Ids]:
+        None for a source with unknown symbols: it may be any of several texts.
+        """
         try:
-            sides = self.sides.values()
+            return first_target(self.encoded, source)
         except PairFileError:  # a run folder may have come here without them
-            return {}
-        pairs = (side.pair(number) for side in sides for number in reversed(range(len(side))))
-        return {source.tobytes(): target for source, target in pairs}
+            return None
 
     def spell(self, text: str) -> Ids:
         """See `Task.spell`; what the vocabulary does not have becomes UNK."""
@@ -239,14 +216,15 @@ class Pairs(Task):
             source, target = self.vocabularies
             longest = [
                 max(int(part.lengths.max()) for part in parts)
-                for parts in zip(*((side.sources, side.targets) for side in self.sides.values()), strict=True)
+                for parts in zip(*((side.sources, side.targets) for side in self.encoded.values()), strict=True)
             ]
             symbols = {"source": list(source.symbols), "target": list(target.symbols)}
-            self._state = {**symbols, "longest": longest, "digest": pair_file.digest(self.files)}
+            self._state = {**symbols, "longest": longest, "digest": self.lists.digest}
         return self._state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `Task.restore`."""
+        """See `Task.restore`; before anything was read."""
+        assert not {"lists", "vocabularies", "encoded"} & vars(self).keys()
         self._state = state
 
     @property
@@ -259,7 +237,10 @@ class Pairs(Task):
         train, found = self.files["train"], list[str]()
         for name, file in self.files.items():
             found += pair_file.described(name, file, None if name == "train" else train)
-        for name, side in self.sides.items():
+        if "test" in self.files:
+            both = pair_file.overlap(self.files["validation"], self.files["test"])[1]
+            found += [f"test: WARNING: {counted(both, 'source')} in validation too"] if both else []
+        for name, side in self.encoded.items():
             unknown = side.targets.unknown
             then = "never written" if name == "train" else "so that outputs without them are wrong"
             found += [f"{name}: {counted(unknown, 'symbol')} of targets unknown, {then}"] if unknown else []
@@ -268,6 +249,9 @@ class Pairs(Task):
             f"sources are not {lengths.start} to {lengths.stop - 1} symbols long (data.min_length, data.max_length)"
         )
         found += [f"train: {counted(left, 'pair')} not learned from, whose {where}"] if left else []
+        looks = looks_spaced(train.targets) if self.target_unit == "character" else ""
+        if looks:
+            found.append(f"targets look like symbols between spaces ({looks}): task.target_unit=word reads them so")
         source, target = self.vocabularies
         found.append(f"symbols: {len(source.symbols):,} of sources, {len(target.symbols):,} of targets")
         return found
