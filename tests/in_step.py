@@ -124,7 +124,7 @@ def in_words(english: str, chinese: str, share: float) -> Iterator[str]:
 
 def in_code(english: str, chinese: str) -> Iterator[str]:
     """Commands are the same but for their comments, those in Chinese may come first; all other code is the same."""
-    commands = re.match(r"```\w*\n(?:make|python|source) ", english)
+    commands = re.match(r"```\w*\n(?:make|python|source|torchrun) ", english)
     lines = [text.splitlines() for text in (english, chinese)]
     if commands:
         lines = [sorted(block, key=lambda line: "--language zh" not in line) for block in lines]

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hydra
+import numpy as np
 import pytest
+import torch
 
 from conftest import TINY, train
 from lookback import checkpoint, command_line, experiment, results, run_folder
@@ -210,3 +213,31 @@ def test_a_run_folder_that_became_read_only_is_one_line(stopped: Path, tmp_path:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_goes_on_with_other_threads_says_so_and_counts_as_changed(
+    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(stopped, tmp_path / "run"))
+    last = run_folder.checkpoint_path(folder, "last")
+    content = checkpoint.load(last)
+    assert content["made_by"]["processes"] == 1
+    content["made_by"]["threads"] += 3
+    checkpoint.save(last, content)
+    assert resume(folder) == 0
+    threads = content["made_by"]["threads"]
+    told = f"the last bits may not be those of a run that was never stopped: threads {threads}, now {threads - 3}"
+    assert told in capsys.readouterr().out
+    assert results.read_summary(folder)["changed"] is True
+
+
+def test_a_run_that_goes_on_as_it_began_has_not_changed_and_names_its_libraries(
+    stopped: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(stopped, tmp_path / "run"))
+    assert resume(folder) == 0
+    found = results.read_summary(folder)
+    assert found["changed"] is False
+    assert f"numpy {np.__version__}, hydra-core {hydra.__version__}" in found["machine"]["libraries"]
+    assert (found["machine"]["torch"], found["seed"]) == (torch.__version__, 0)
+    assert len(found["config_digest"]) == len(found["code_version"]) == 12

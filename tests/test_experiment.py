@@ -27,7 +27,6 @@ from lookback import (
     learner,
     look,
     run_folder,
-    schema,
     session,
 )
 from lookback.board import Board
@@ -690,7 +689,7 @@ def test_a_hostile_configuration_in_a_checkpoint_is_refused(tiny_run: Path, tmp_
     content = checkpoint.load(tiny_run / "checkpoints" / "best.pt")
     content["config"]["task"]["_target_"] = "os.system"
     checkpoint.save(tmp_path / "checkpoints" / "best.pt", content)
-    with pytest.raises(schema.ConfigError, match=r"task\._target_ = os\.system: must name a Task inside lookback"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"task\._target_ = os\.system: must name a Task inside"):
         experiment.load(tmp_path)
 
 

@@ -8,6 +8,7 @@ from lookback import fonts
 from lookback.by_length import LengthScore, evaluate
 from lookback.config import Config
 from lookback.data import Batch, train_batch
+from lookback.machine import bits_depend_on
 from lookback.models.base import Seq2Seq
 from lookback.pair_file import counted
 from lookback.processes import ALONE, Processes
@@ -63,6 +64,11 @@ class Learner:
         """The lengths of the sources that it learns from."""
         shortest, longest = self.task.learned_lengths(self.config.data.trained)
         return range(shortest, longest + 1)
+
+    @property
+    def made_by(self) -> dict[str, str | int]:
+        """What its last bits depend on besides code and configuration."""
+        return bits_depend_on(self.trainer.device.type, self.processes.count)
 
     def agree(self) -> None:
         """Take weights, optimizer and step of the first process; it may have read them from a checkpoint."""

@@ -4,12 +4,15 @@ import hashlib
 import platform
 import resource
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+LIBRARIES = ("numpy", "hydra-core", "omegaconf", "tensorboard", "matplotlib")  # torch has an entry of its own
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -21,7 +24,24 @@ def machine() -> dict[str, str | int]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.system(),
+        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
     }
+
+
+def bits_depend_on(device: str, processes: int) -> dict[str, str | int]:
+    """What the last bits of a training depend on besides code and configuration."""
+    return {
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "processes": processes,
+    }
+
+
+def differences(before: object, now: Mapping[str, object]) -> str:
+    """What has changed since then, in a few words; nothing if nobody knows."""
+    was = before if isinstance(before, Mapping) else now
+    return ", ".join(f"{name} {was.get(name)}, now {now[name]}" for name in now if was.get(name) != now[name])
 
 
 def processor() -> str:

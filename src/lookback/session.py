@@ -18,7 +18,7 @@ from lookback.console import SteadyConsole
 from lookback.data import batch_of, fingerprint
 from lookback.evaluate import Validation, exact_match, validate
 from lookback.learner import Learner, doubts
-from lookback.machine import code_version, forget_peak_memory
+from lookback.machine import code_version, differences, forget_peak_memory
 from lookback.observer import Finding, Observer
 from lookback.processes import ALONE, Processes
 from lookback.schema import ConfigError, Problem
@@ -63,8 +63,7 @@ class Run:
             self._load_last()
         mixed, longest = self.task.validation_pairs(loaded.data.trained, VALIDATION_STRINGS)
         self.validation = batch_of(mixed).to(self.trainer.device)
-        same = longest is mixed
-        self.longest = self.validation if same else batch_of(longest).to(self.trainer.device)
+        self.longest = self.validation if longest is mixed else batch_of(longest).to(self.trainer.device)
         start = self.trainer.step
         seen = mixed if len(mixed) <= VALIDATION_STRINGS else mixed[:: -(-len(mixed) // VALIDATION_STRINGS)]
         watched = batch_of(seen).to(self.trainer.device).parts()[0]  # of maps only some are kept in memory
@@ -244,6 +243,7 @@ class Run:
             "model": self.model.state_dict(),
             "trainer": self.trainer.state_dict(),
             "code_version": code_version(),
+            "made_by": self.learner.made_by,
             "task": self.task.state(),
             "changed": self.changed,
             "best": {"step": self.best_step, **asdict(self.best)} if self.best else None,
@@ -255,7 +255,10 @@ class Run:
         if content.get("task", {}) != self.task.state():
             raise ConfigError([Problem("task", "its files are not what they were when this run began")])
         same = upgraded(content["config"]) == self.config.raw and content.get("code_version") == code_version()
-        self.changed = not same or bool(content.get("changed"))
+        other = differences(content.get("made_by"), self.learner.made_by)
+        if other:
+            self._tell(f"the last bits may not be those of a run that was never stopped: {other}")
+        self.changed = not same or bool(other) or bool(content.get("changed"))
         rule = "lacks what resuming needs"
         with checkpoint.reading(path, rule):
             checkpoint.load_weights(self.model, content["model"], path)
