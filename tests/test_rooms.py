@@ -109,6 +109,7 @@ LEVELS = {
     "learning_race": 14,
     "growth": 14,
     "run_folder": 3,
+    "load": 15.5,
     "benchmark": 16,
     "compare": 15,
     "subjects": 14,

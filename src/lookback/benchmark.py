@@ -21,6 +21,7 @@ from lookback.decoding_race import decoding
 from lookback.flops import flops
 from lookback.growth import growth
 from lookback.learning_race import learning
+from lookback.load import load
 from lookback.machine import machine, peak_memory_mib
 from lookback.races import recurrent, training, wide
 from lookback.timing import Figure, Row, Work
@@ -68,6 +69,7 @@ SECTIONS: tuple[Section, ...] = (
     starting,
     growth,
     learning,
+    load,
 )
 
 

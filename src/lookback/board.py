@@ -25,6 +25,8 @@ from lookback.probes import PlaceMaps, Probe, heads_panels, kind
 from lookback.rules import DrawnLengths, NonNegativeInt, PositiveInt
 from lookback.symbols import BETWEEN
 
+LINE = re.compile(rb'\{"step": ([0-9]{1,18}), "[^{}]*\}\n')  # of metrics.jsonl, as `scalars` writes it
+
 
 def board_arguments(folder: str) -> str:
     """TensorBoard's arguments for a folder; without the last one it shows only ten images a tag."""
@@ -62,7 +64,7 @@ class Board:
 
     def __init__(self, folder: Path, start: int) -> None:
         path = folder / "metrics.jsonl"
-        self._logged = _drop_later_lines(path, start)
+        self._logged = drop_later_lines(path, start)
         self._lines = path.open("a", encoding="utf-8", buffering=1)  # a comparison reads along
         self._writer = _make_writer(folder, start)
         self._pictures: dict[str, MapPicture] = {}
@@ -211,16 +213,20 @@ def save_pictures(folder: Path, pictures: Mapping[str, Path]) -> None:
         writer.close()
 
 
-def _drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
+def drop_later_lines(path: Path, start: int) -> set[tuple[int, str]]:
     """Keep the lines up to a step, and return what is logged at that very step."""
     if not path.exists():
         return set()
     kept, logged = [], set()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+    for line in path.read_bytes().splitlines(keepends=True):
+        found = LINE.fullmatch(line)  # reading a million lines as JSON would take seconds
+        if found and int(found[1]) < start:
+            kept.append(line)
+            continue
         with suppress(ValueError, KeyError, TypeError):  # a line that a kill or a full disk cut short
-            values = json.loads(line)
-            if line.endswith("\n") and values["step"] <= start:
+            values = json.loads(line.decode(errors="replace"))
+            if line.endswith(b"\n") and values["step"] <= start:
                 kept.append(line)
                 logged |= {(start, tag) for tag in values if values["step"] == start}
-    write_whole(path, "".join(kept).encode())
+    write_whole(path, b"".join(kept))
     return logged

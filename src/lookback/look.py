@@ -127,9 +127,10 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
         with _refusing(one, found):
             parse_head(one.model, typed.head)
     for text, (_, ids, _) in zip(texts, sources, strict=False):
-        unknown = int((ids == UNK).sum())
-        if unknown:
-            console.print(f"{text}: {counted(unknown, 'symbol')} read as unknown", markup=False, soft_wrap=True)
+        if unknown := int((ids == UNK).sum()):
+            console.print(
+                f"{printable(text)}: {counted(unknown, 'symbol')} read as unknown", markup=False, soft_wrap=True
+            )
     folder = _folder(typed, found, texts)
     told = []
     for one, source, text in sources:
@@ -154,8 +155,9 @@ def _show(typed: argparse.Namespace, found: Sequence[Subject], console: SteadyCo
     if not any(layers(one.model) for one in found):
         return  # said already: there is nothing to show
     console.print(f"\npictures   {shown_path(folder)}  ({written} PNG, maps.npz)", markup=False, soft_wrap=True)
-    page = shown_path(folder / "explorer.html")
-    console.print(f"explorer   {page}  (open it in a browser)", markup=False, soft_wrap=True)
+    console.print(
+        f"explorer   {shown_path(folder / 'explorer.html')}  (open it in a browser)", markup=False, soft_wrap=True
+    )
 
 
 def _check_lengths(one: Subject, lengths: Sequence[int]) -> None:

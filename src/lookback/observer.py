@@ -143,8 +143,12 @@ class Observer:
     def _history(self, tag: str) -> Iterator[tuple[int, float]]:
         """What the run has logged under a tag, by step."""
         path = self._folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        for line in lines:
+        if not path.exists():
+            return
+        wanted = json.dumps(tag)  # a long log has few lines of a tag
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if wanted not in line:
+                continue
             with suppress(ValueError):
                 values = json.loads(line)
                 if tag in values:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lookback import config
+from lookback.console import printable
 from lookback.nodes import files
 from lookback.schema import ConfigError, Problem
 
@@ -168,7 +170,8 @@ def read(folder: Path, name: str = "", reused: bool = False) -> Result:
     problem = {"finished": "", "failed": f"failed: {summary.get('reason', '')}"}.get(
         summary.get("status", ""), f"unfinished: {summary.get('status', 'it has no summary.json')}"
     )
-    return Result(name or summary.get("model", "?"), folder, raw, summary, _history(folder), problem, reused)
+    name = name or re.sub(r"[^\w.+-]", "?", str(summary.get("model", "?")))
+    return Result(name, folder, raw, summary, history(folder), problem, reused)
 
 
 def read_all(folders: Iterable[Path]) -> tuple[list[Result], list[str]]:
@@ -183,17 +186,28 @@ def read_all(folders: Iterable[Path]) -> tuple[list[Result], list[str]]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """A run's summary.json; empty if it cannot be read."""
+    """A run's summary.json; empty if it cannot be read. Its texts steer no terminal, whoever wrote them."""
     with suppress(OSError, ValueError):
-        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        found = _harmless(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
         return found if isinstance(found, dict) else {}
     return {}
 
 
-def _history(folder: Path) -> list[dict[str, float]]:
+def _harmless(value: Any) -> Any:  # noqa: ANN401 (whatever JSON may hold)
+    if isinstance(value, dict):
+        return {printable(key): _harmless(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_harmless(inner) for inner in value]
+    return printable(value) if isinstance(value, str) else value
+
+
+def history(folder: Path) -> list[dict[str, float]]:
+    """The validations that a run has logged, in order, each with its `step`."""
     lines = []
-    with suppress(OSError, UnicodeDecodeError):
-        for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+    with suppress(OSError, UnicodeDecodeError), (folder / "metrics.jsonl").open(encoding="utf-8") as file:
+        for text in file:
+            if '"val/' not in text:
+                continue
             with suppress(ValueError, TypeError):  # a line that is being written
                 line = {"step": None, **json.loads(text)}
                 if "val/exact_match" in line or "val/longest_exact_match" in line:
