@@ -18,6 +18,7 @@ from lookback.figures import MapPicture
 from lookback.files import write_whole
 from lookback.interventions import Intervention, layers, parse_head
 from lookback.pair_file import counted
+from lookback.predict import positive
 from lookback.probes import Look, Story, heads_panels
 from lookback.subjects import Subject
 from lookback.terminal import guarded, shown_path
@@ -69,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         help="to force to the right cell: a head, cross/layer1, A+B; each = in turn",
     )
     made.add_argument("--lengths", type=_lengths, metavar="N,N", help="what --ablate and --force are tested at")
-    made.add_argument("--strings", type=_positive, help=f"strings of each length (default {STRINGS})")
+    made.add_argument("--strings", type=positive, help=f"strings of each length (default {STRINGS})")
     return made
 
 
@@ -269,14 +270,8 @@ def _ask(typed: argparse.Namespace, one: Subject, console: SteadyConsole) -> Non
     console.print(f"all numbers   {shown_path(path)}", markup=False, soft_wrap=True)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, but is {text}")
-    return int(text)
-
-
 def _lengths(text: str) -> list[int]:
-    lengths = list(dict.fromkeys(_positive(part) for part in text.split(",")))
+    lengths = list(dict.fromkeys(positive(part) for part in text.split(",")))
     if max(lengths) > LONGEST_ASKED:
         raise argparse.ArgumentTypeError(f"must be at most {LONGEST_ASKED} symbols, but is {max(lengths)}")
     return lengths
