@@ -287,6 +287,14 @@ def test_the_figures_of_the_benchmark_are_those_of_its_report() -> None:
     assert f"{maps['ratio']:.2f} times as long" in text
 
 
+def test_what_much_reading_takes_is_what_the_benchmark_found() -> None:
+    found = json.loads((ROOT / "runs/reference/benchmark/load.json").read_text())["rows"]
+    assert len(found) == 5
+    for row in found:
+        assert f"{row['name']} takes {row['ours']:.2f} s" in README
+        assert 8 < row["ratio"] < 13  # in proportion
+
+
 @pytest.mark.parametrize("name", ["copy", "reverse"])
 def test_every_string_of_ten_thousand_letters_was_right(name: str) -> None:
     found = sorted((ROOT / "runs/reference/far/far" / name).glob("seed*/summary.json"))
