@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from lookback.files import write_whole
 from lookback.groups import Group
@@ -85,6 +86,7 @@ def coinciding(lines: Sequence[Mapping[int, float]]) -> list[tuple[int, int]]:
 def _length_axis(axes: Axes, lengths: Sequence[int], shortest_trained: int) -> None:
     """A logarithmic axis where lengths reach far, with plain numbers at its ends and at powers of ten."""
     if not lengths or lengths[-1] <= WIDE * lengths[0]:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return
     axes.set_xscale("log")
     axes.set_xlim(

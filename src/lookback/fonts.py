@@ -1,5 +1,6 @@
 """Which font shows a text: matplotlib's own, or one of the system's for what that lacks, such as Chinese."""
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from matplotlib.ft2font import FT2Font
 
 USUAL = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
 ADVICE = "fonts-noto-cjk on Debian and Ubuntu has most"
-FIRST = ("CJK", "Han Sans", "WenQuanYi", "PingFang", "YaHei", "SimHei", "Hei", "Noto Sans", "Unifont")
+FIRST = ("cjk", "sourcehan", "wqy", "pingfang", "msyh", "simhei", "hei", "notosans", "unifont")  # in names of files
 
 
 @cache
@@ -23,16 +24,14 @@ def letters(font: Path) -> frozenset[int]:
 
 @cache
 def others() -> tuple[Path, ...]:
-    """The fonts of this system, those with many letters first."""
-    from matplotlib.font_manager import fontManager  # noqa: PLC0415 (it looks for all fonts, which few need)
+    """The fonts of this system as it is now, those with many letters first."""
+    from matplotlib.font_manager import findSystemFonts  # noqa: PLC0415 (slow, and few texts need it)
 
-    def place(font: tuple[str, str]) -> tuple[int, str]:
-        found = [number for number, part in enumerate(FIRST) if part in font[0]]
-        return (found[0] if found else len(FIRST), font[1])
+    def place(path: str) -> tuple[int, str]:
+        name = re.sub("[^a-z]", "", Path(path).stem.lower())
+        return next((number for number, part in enumerate(FIRST) if part in name), len(FIRST)), path
 
-    return tuple(
-        Path(path) for _, path in sorted({(font.name, font.fname) for font in fontManager.ttflist}, key=place)
-    )
+    return tuple(Path(path) for path in sorted(findSystemFonts(), key=place) if "lastresort" not in path.lower())
 
 
 @cache
