@@ -11,7 +11,7 @@ import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from conftest import TINY, train
+from conftest import TINY, pairs_files, train
 from lookback import command_line, experiment, launcher
 from lookback.config import Config
 
@@ -321,3 +321,15 @@ def test_a_setting_cannot_be_removed_when_resuming(
     code, recorder = launch(f"resume={tiny_run}", "~evaluate.symbols")
     assert (code, recorder.calls) == (2, [])
     assert "evaluate.symbols: cannot be removed when resuming: give it a value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m", "hydra.sweep.dir=sweep"]])
+def test_a_relative_file_is_found_from_where_it_was_typed_though_hydra_changes_folders(
+    here: Path, sweep: list[str]
+) -> None:
+    relative = [text.replace(f"{here}/", "") for text in pairs_files(here)]
+    code, recorder = launch(*sweep, "task=pairs", *relative, "hydra.job.chdir=true", "hydra.run.dir=one")
+    os.chdir(here)
+    assert code == 0
+    [(config, _, _)] = recorder.calls
+    assert config.raw["task"]["train"] == str(here / "train.tsv")

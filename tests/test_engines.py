@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import TINY
+from conftest import TINY, pairs_files
 from lookback import checkpoint, command_line, experiment, launcher, results
 from lookback.launcher import Typed
 from test_compare import RNN, SMALL, models
@@ -233,3 +233,19 @@ def test_the_config_for_slurm_is_complete() -> None:
 
 def test_a_run_under_joblib_is_found_among_the_launchers() -> None:
     assert {"basic", "joblib"} <= set(launcher.launchers())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chdir", ["false", "true"])
+def test_a_sweep_side_by_side_finds_files_from_where_it_was_typed(tmp_path: Path, chdir: str) -> None:
+    files = pairs_files(tmp_path)
+    relative = [text.replace(f"{tmp_path}/", "./") for text in files]
+    assert any("=./train.tsv" in text for text in relative)
+    typed = ["task=pairs", *TINY, *relative, "train.steps=3", "board.images_every=0", "seed=1,2"]
+    more = ["hydra/launcher=joblib", f"hydra.job.chdir={chdir}", "hydra.sweep.dir=sweep"]
+    done = run("train.py", "-m", *typed, *more, here=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "version_base" not in done.stderr
+    for at in (0, 1):
+        assert results.read_summary(tmp_path / "sweep" / str(at))["status"] == "finished"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sweep", "train.tsv", "valid.tsv"]

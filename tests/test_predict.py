@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from conftest import pairs_files, train
-from lookback import explain, look, predict, predictor, score_file
+from lookback import checkpoint, explain, look, predict, predictor, score_file
 from lookback.decode import Decoded
 from lookback.models.base import Seq2Seq
 from lookback.predictor import Predictor, Rules
@@ -380,3 +380,97 @@ def test_without_the_files_a_string_must_be_given(
 ) -> None:
     assert command([str(runs[0])]) == 2
     assert capfd.readouterr().err.endswith("train.tsv: no such file; give a string with --source TEXT\n")
+
+
+# ------------------------------------------------------------------------------------- limits, and what is counted
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose positions end at 12, marks included."""
+    folder = tmp_path_factory.mktemp("short")
+    positions = ["model/positions=learned", "model.positions.max_length=12"]
+    assert train(folder / "run", "task=pairs", *pairs_files(folder), *MORE, *positions) == 0
+    return folder / "run"
+
+
+def test_a_line_is_too_long_from_the_first_symbol_on_that_has_no_place(short: Path, answer: Filter) -> None:
+    code, wrote, warnings = answer(b"cat\n" + b"t" * 10 + b"\n" + b"t" * 11 + b"\noat\n", short)
+    lines = wrote.split(b"\n")
+    assert (code, len(lines)) == (0, 5)
+    assert lines[2] == b""
+    assert all(lines[at] for at in (0, 3))
+    assert "1 line longer than the model can read; the output is empty there" in warnings
+
+
+def test_unknown_symbols_are_counted_all_and_shown_each_once_and_five_at_most(
+    runs: list[Path], answer: Filter
+) -> None:
+    warnings = answer("你好你吗\nzxy\ncat\nz7\n".encode(), runs[0])[2]
+    assert "9 symbols in 3 lines read as unknown, such as '你' '好' '吗' 'z' 'x'" in warnings
+
+
+def test_only_the_first_line_can_begin_with_a_byte_order_mark(runs: list[Path], answer: Filter) -> None:
+    mark = b"\xef\xbb\xbf"
+    _, wrote, warnings = answer(mark + b"cat\ncat\n" + mark + b"cat\n", runs[0])
+    assert len(set(wrote.split(b"\n")[:2])) == 1
+    assert r"1 symbol in 1 line read as unknown, such as '\ufeff'" in warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("target_unit", "character", "task.target_unit is character, not word"),
+        ("normalise", "NFC", "task.normalise is NFC, not none"),
+    ],
+)
+def test_runs_that_read_differently_never_predict_together(
+    runs: list[Path], tmp_path: Path, answer: Filter, name: str, value: str, told: str
+) -> None:
+    other = Path(shutil.copytree(runs[1], tmp_path / "run"))
+    path = checkpoint_path(other, "best")
+    content = checkpoint.load(path)
+    content["config"]["task"][name] = value
+    checkpoint.save(path, content)
+    code, _, error = answer(b"cat\n", runs[0], other)
+    assert code == 2
+    assert told in error
+
+
+def test_runs_of_two_tasks_with_the_same_symbols_never_predict_together(
+    tiny_run: Path, tmp_path: Path, answer: Filter
+) -> None:
+    other = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    path = checkpoint_path(other, "best")
+    content = checkpoint.load(path)
+    content["config"]["task"]["_target_"] = "lookback.tasks.copy.Copy"
+    checkpoint.save(path, content)
+    code, _, error = answer(b"cat\n", tiny_run, other)
+    assert code == 2
+    assert "the task is Copy, not Reverse" in error
+
+
+def test_maps_are_of_the_very_output_that_is_written(runs: list[Path], answer: Filter, tmp_path: Path) -> None:
+    for more in ([], ["--beam", 3], ["--max-symbols", 2]):
+        path = tmp_path / "maps.npz"
+        wrote = answer(b"cat\ntract\n\norca\n", runs[0], "--attention", path, *more)[1].decode().splitlines()
+        with np.load(path) as named:
+            for number in (1, 2, 4):
+                symbols = [symbol for symbol in named[f"line{number}/written"].tolist() if symbol != "<eos>"]
+                assert " ".join(symbols) == wrote[number - 1]
+            assert "line3/written" not in named
+
+
+def test_a_word_for_the_unknown_in_a_corpus_is_right_where_it_is_wanted_and_wrong_for_what_is_unknown(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    (tmp_path / "t.tsv").write_text("".join(f"a{number % 9}\t<unk>\n" for number in range(90)), encoding="utf-8")
+    (tmp_path / "v.tsv").write_text("a1\tfoo\na2\t<unk>\n", encoding="utf-8")
+    typed = ["task=pairs", f"task.train={tmp_path / 't.tsv'}", f"task.valid={tmp_path / 'v.tsv'}", "train.steps=60"]
+    more = ["task.target_unit=word", "evaluate.lengths=null", "train.learning_rate=0.01", "model.dropout=0.0"]
+    assert train(folder, *typed, *more) == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["overall"]["exact_match"] == 0.5
+    [failure] = [json.loads(line) for line in (folder / "failures" / "failures.jsonl").read_text().splitlines()]
+    assert failure["wanted"] == ["<<unk>>"] or failure["wanted"] == "<<unk>>"

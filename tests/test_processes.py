@@ -345,3 +345,14 @@ def test_the_model_is_the_same_in_every_process() -> None:
     loaded = config.build(launcher.compose("train", EXACT))
     first, second = (build(loaded)[1].state_dict() for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_jobs_in_other_processes_are_no_job_for_torchrun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    typed = ["-m", *TINY, "seed=1,2", "hydra/launcher=joblib", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    assert command_line.launch(experiment.run, "train", typed) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == "lookback: hydra/launcher: must be basic where torchrun starts the processes"
+    assert list(tmp_path.iterdir()) == []

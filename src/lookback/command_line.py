@@ -167,7 +167,7 @@ def _run_hydra(run: Run, name: str, arguments: Sequence[str], build: Build) -> i
         folder = Path(hydra_node.runtime.output_dir)
         typed = Typed(name, (*hydra_node.overrides.hydra, *hydra_node.overrides.task))
         try:
-            codes.append(run(build(plain(node), typed), folder, False))
+            codes.append(run(build(plain(node, Path(hydra_node.runtime.cwd)), typed), folder, False))
         except FAILURES as error:
             codes.append(_report(error))
             _remove_empty(folder, started)

@@ -162,9 +162,9 @@ def build_parts(raw: Mapping[str, Any], state: dict[str, Any] | None = None) -> 
     return task, functools.partial(factory(raw["model"]), len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def with_paths(raw: Mapping[str, Any]) -> dict[str, Any]:
+def with_paths(raw: Mapping[str, Any], here: Path) -> dict[str, Any]:
     """The same configuration with the paths of open nodes absolute."""
-    return {key: located(node) if key in OPEN else node for key, node in raw.items()}
+    return {key: located(node, here) if key in OPEN else node for key, node in raw.items()}
 
 
 def check(raw: Mapping[str, Any]) -> list[Problem]:

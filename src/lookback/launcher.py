@@ -120,11 +120,16 @@ def own_hydra() -> Iterator[None]:
         GlobalHydra.instance().hydra, HydraConfig.instance().cfg = hydra_before, config_before
 
 
-def plain(node: DictConfig) -> dict[str, Any]:
-    """A composed configuration as plain dictionaries, lists, numbers and text."""
+def plain(node: DictConfig, here: Path | None = None) -> dict[str, Any]:
+    """A composed configuration as plain dictionaries, lists, numbers and text.
+
+    Args:
+        node: as composed.
+        here: where relative paths begin; the working folder if left out.
+    """
     found = cast(dict[str, Any], OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
     found.pop("resume", None)
-    return config.with_paths(found)
+    return config.with_paths(found, here or Path.cwd())
 
 
 def quoted(text: object) -> str:
@@ -216,9 +221,10 @@ def _callbacks(node: DictConfig) -> Any:  # noqa: ANN401 (its class has no publi
 
 
 def _job(run: Callable[[dict[str, Any], Path], int], node: DictConfig) -> Outcome:
-    folder = Path(HydraConfig.get().runtime.output_dir)
+    runtime = HydraConfig.get().runtime
+    folder = Path(runtime.output_dir)
     try:
-        return Outcome(run(plain(node), folder))
+        return Outcome(run(plain(node, Path(runtime.cwd)), folder))
     except Exception as error:  # told as text: not every error can be sent from one process to another
         with suppress(OSError):
             folder.rmdir()  # if nothing was put into it

@@ -82,13 +82,13 @@ def files(node: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def located(node: object) -> object:
-    """The same node with its paths absolute, so that they hold wherever it is read."""
+def located(node: object, here: Path) -> object:
+    """The same node with its paths absolute, so that they hold anywhere; relative ones begin at `here`."""
     if not isinstance(node, Mapping):
         return node
     found = {key: node[key] for key in files(node) if isinstance(node.get(key), str) and node[key]}
-    return {**node, **{key: _absolute(path) for key, path in found.items()}}
+    return {**node, **{key: _absolute(path, here) for key, path in found.items()}}
 
 
-def _absolute(path: str) -> str:
-    return str(Path.cwd() / Path(os.path.expandvars(path)).expanduser())
+def _absolute(path: str, here: Path) -> str:
+    return str(here / Path(os.path.expandvars(path)).expanduser())
