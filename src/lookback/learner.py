@@ -14,7 +14,7 @@ from lookback.pair_file import counted
 from lookback.processes import ALONE, Processes
 from lookback.schema import ConfigError, Problem
 from lookback.tasks.base import Task
-from lookback.train import Trainer, TrainSettings, choose_device, fit, seed_dropout
+from lookback.train import Trainer, choose_device, fit, seed_dropout
 
 FEW_STEPS = 200
 SHOWN = 8  # letters
@@ -27,9 +27,13 @@ def build(loaded: Config) -> tuple[Task, Seq2Seq]:
     return task, loaded.model(len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def doubts(task: Task, train: TrainSettings) -> list[str]:
+def doubts(task: Task, loaded: Config) -> list[str]:
     """What makes one doubt that a training on pairs of a person's own, or its pictures, will do; a line each."""
-    found = []
+    found, train, asked = [], loaded.train, loaded.evaluate
+    if task.listed and asked.lengths is not None:
+        there = task.test_pairs(asked.lengths, lambda length: 1, asked.split)
+        missing = ", ".join(str(length) for length in asked.lengths if length not in there)
+        found += [f"no pair to test on has a source of {missing} symbols (evaluate.lengths)"] if missing else []
     if task.listed and train.updates < FEW_STEPS:
         more = "raise train.epochs, or lower data.batch_size"
         found.append(f"{counted(train.updates, 'step')} may be too few, some hundred are usual: {more}")

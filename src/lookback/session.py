@@ -170,7 +170,7 @@ class Run:
             [
                 first,
                 *self.task.notes(self.config.data.trained),
-                *doubts(self.task, self.config.train),
+                *doubts(self.task, self.config),
                 f"{steps}, {where}",
             ]
         )
