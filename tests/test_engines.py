@@ -1,10 +1,12 @@
 """Comparisons and sweeps by each launcher: the results of the serial one, and what becomes of jobs that die."""
 
 import csv
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +39,17 @@ ENGINES = [
 ]
 COMPARED = [*SMALL, models(RNN, TINY_MODEL), "seeds=[0,1]", "reuse=false"]
 TIMED = ("seconds", "per_second", "memory", "folder", "machine")
+
+
+@pytest.fixture(autouse=True)
+def _one_ray_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A Ray program joins any cluster of the machine that it finds, and stopping one stops all."""
+    if "ray" not in request.node.name:
+        yield
+        return
+    with (Path(tempfile.gettempdir()) / "lookback-tests-ray.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def run(script: str, *arguments: str, here: Path) -> "subprocess.CompletedProcess[str]":
@@ -154,7 +167,7 @@ def work(raw, folder):
 if __name__ == "__main__":
     jobs = [Job((f"seed={seed}",), str(seed)) for seed in range(4)]
     outcomes = run_jobs(Typed("train", (f"hydra/launcher={sys.argv[1]}",)), Path("sweep").absolute(), jobs, work)
-    print(json.dumps([[one.code, one.error] for one in outcomes]))
+    Path("outcomes.json").write_text(json.dumps([[one.code, one.error] for one in outcomes]))
 """
 
 
@@ -172,7 +185,7 @@ def test_a_job_that_is_killed_is_listed_and_the_others_are_done(tmp_path: Path, 
         env={**os.environ, "RAY_AUTH_MODE": "disabled"},
     )
     assert done.returncode == 0, done.stderr
-    first, killed, failed, last = json.loads(done.stdout.splitlines()[-1])
+    first, killed, failed, last = json.loads((tmp_path / "outcomes.json").read_text())
     assert (first, last) == ([0, ""], [3, ""])
     assert failed == [1, "OSError: disk"]
     assert killed[0] == 1
