@@ -24,6 +24,7 @@ from lookback import (
     config,
     experiment,
     files,
+    launcher,
     learner,
     look,
     run_folder,
@@ -753,3 +754,10 @@ def test_a_task_with_a_mark_is_trained_evaluated_resumed_and_looked_at(
     assert look.main([str(folder), "--source", "abc"]) == 2
     message = "lookback: source must begin with its only mark, > or <, but is 'abc'\n"
     assert capsys.readouterr().err == message
+
+
+def test_a_program_trains_into_a_folder_that_is_not_there_yet_and_more_than_once(tmp_path: Path) -> None:
+    loaded = config.build(launcher.compose("train", [*TINY, "train.steps=2", "board.images_every=0"]))
+    for name in ("new/one", "new/two"):
+        assert experiment.run(loaded, tmp_path / name, False, quiet=True) == 0
+    assert same_bits(tmp_path / "new" / "one", tmp_path / "new" / "two")

@@ -68,7 +68,7 @@ def run(
 
     Args:
         loaded: what to train.
-        folder: the run folder.
+        folder: the run folder, made if it is not there.
         resume: go on from what is there.
         quiet: print nothing.
         stop: asked after each step; a new one listens to signals when left out.
@@ -84,6 +84,8 @@ def run(
     if not resume and holds_run(folder):
         rule = "holds a run already; go on with resume=FOLDER, or choose another folder"
         raise ConfigError([Problem("hydra.run.dir", rule, folder)])
+    if not resume:
+        folder.mkdir(parents=True, exist_ok=True)
     with files.locked(folder):
         return _run(Run(loaded, folder, resume, quiet, processes), resume, stop or Stop())
 
