@@ -333,3 +333,14 @@ def test_a_relative_file_is_found_from_where_it_was_typed_though_hydra_changes_f
     assert code == 0
     [(config, _, _)] = recorder.calls
     assert config.raw["task"]["train"] == str(here / "train.tsv")
+
+
+@pytest.mark.parametrize("typed", ["hydra/sweeper=basic", "hydra.sweeper.max_batch_size=2"])
+def test_a_sweeper_of_hydra_s_is_refused_for_it_would_do_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    code, recorder = launch("-m", "seed=1,2", typed)
+    assert code == 2
+    assert recorder.calls == []
+    key, _, value = typed.partition("=")
+    assert capsys.readouterr().err.startswith(f"lookback: {key} = {value}: does nothing here")

@@ -4,6 +4,7 @@ To see every problem and not only Hydra's first, the check adds unknown keys by 
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -48,6 +49,9 @@ def check_overrides(
         more = "add -m, or " if build is build_run else ""
         rule = f"several values are a sweep: {more}put a list in brackets"
         problems += [Problem(o.key_or_group, rule, (o.input_line or "").partition("=")[2]) for o in swept]
+    for override in [one for one in overrides if re.match(r"hydra[./]sweeper", one.key_or_group)]:
+        rule = "does nothing here: the values of a sweep stand on the command line, as in -m seed=0,1"
+        problems.append(Problem(override.key_or_group, rule, override.value()))
     for job in jobs(overrides):
         texts, found = _checkable(job)
         try:
